@@ -1,0 +1,170 @@
+//! Arithmetic beyond `+ - * /`: single precision, and conversions of half precision.
+//!
+//! All functions are accurate (errors below one unit in the last place unless said) and give the same bits on the
+//! device and on the emulated grid: rounding is IEEE's, subnormals are kept, and what PTX has no accurate
+//! instruction for is Rust, compiled for both. Nothing is contracted: `a * b + c` rounds twice, [`fma`] once.
+
+use half::{bf16, f16};
+
+/// `a · b + c` with one rounding. PTX: `fma.rn.f32` (PTX ISA, Floating Point Instructions: `fma`).
+#[inline(always)]
+pub fn fma(a: f32, b: f32, c: f32) -> f32 {
+    #[cfg(target_arch = "nvptx64")]
+    {
+        core::intrinsics::fmaf32(a, b, c)
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    {
+        a.mul_add(b, c)
+    }
+}
+
+/// The square root, correctly rounded. PTX: `sqrt.rn.f32` (PTX ISA, Floating Point Instructions: `sqrt`).
+#[inline(always)]
+pub fn sqrt(x: f32) -> f32 {
+    #[cfg(target_arch = "nvptx64")]
+    {
+        core::intrinsics::sqrtf32(x)
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    {
+        x.sqrt()
+    }
+}
+
+/// The greatest integer not above `x`. PTX: `cvt.rmi.f32.f32` (PTX ISA, Data Movement: `cvt`).
+#[inline(always)]
+pub fn floor(x: f32) -> f32 {
+    #[cfg(target_arch = "nvptx64")]
+    {
+        core::intrinsics::floorf32(x)
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    {
+        x.floor()
+    }
+}
+
+/// The least integer not below `x`. PTX: `cvt.rpi.f32.f32`.
+#[inline(always)]
+pub fn ceil(x: f32) -> f32 {
+    #[cfg(target_arch = "nvptx64")]
+    {
+        core::intrinsics::ceilf32(x)
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    {
+        x.ceil()
+    }
+}
+
+/// e to the power of x, without a branch: `x = n·ln 2 + r`, a polynomial for e to the power of r, and 2 to the power of
+/// n in two factors, so that subnormal results are right too. 20 instructions.
+#[inline(always)]
+pub fn exp(x: f32) -> f32 {
+    /// ln 2 in two parts; products of the first with a whole number up to 150 are exact.
+    const LN_2: [f32; 2] = [0.693_145_75, 1.428_606_8e-6];
+    /// Added and taken away it rounds to a whole number.
+    const ROUND: f32 = 12_582_912.0;
+    /// Of (e^r - 1 - r) / r², interpolated at the Chebyshev nodes of |r| < 0.3466.
+    const COEFFICIENTS: [f32; 6] = [0.5, 0.166_666_67, 4.166_646_5e-2, 8.333_311e-3, 1.393_364_8e-3, 1.989_098_8e-4];
+    // Beyond these the result is infinite or 0. A NaN passes both.
+    let x = if x > 89.0 { 89.0 } else { x };
+    let x = if x < -104.0 { -104.0 } else { x };
+    let rounded = fma(x, core::f32::consts::LOG2_E, ROUND);
+    let n = rounded - ROUND;
+    let r = fma(-n, LN_2[1], fma(-n, LN_2[0], x));
+    let [c0, c1, c2, c3, c4, c5] = COEFFICIENTS;
+    let tail = fma(fma(fma(fma(fma(c5, r, c4), r, c3), r, c2), r, c1), r, c0);
+    let power = fma(fma(tail, r, 1.0), r, 1.0);
+    // From -150 to 128: the sum's last bits. For a NaN anything: the product is a NaN.
+    let n = rounded.to_bits().wrapping_sub(ROUND.to_bits()).cast_signed();
+    let two_to = |n: i32| f32::from_bits(n.wrapping_add(127).cast_unsigned() << 23);
+    power * two_to(n >> 1) * two_to(n.wrapping_sub(n >> 1))
+}
+
+macro_rules! from_libm {
+    ($($name:ident($($x:ident),*) = $libm:ident: $what:literal;)*) => {$(
+        #[doc = concat!($what, " `libm::", stringify!($libm), "`: no single instruction of PTX is as accurate.")]
+        #[inline(always)]
+        pub fn $name($($x: f32),*) -> f32 {
+            libm::$libm($($x),*)
+        }
+    )*};
+}
+from_libm! {
+    exp2(x) = exp2f: "2 to the power of x.";
+    exp_m1(x) = expm1f: "e to the power of x, less 1, accurate near 0.";
+    ln(x) = logf: "The natural logarithm.";
+    ln_1p(x) = log1pf: "The natural logarithm of 1 + x, accurate near 0.";
+    log2(x) = log2f: "The logarithm to base 2.";
+    pow(x, y) = powf: "x to the power of y.";
+    tanh(x) = tanhf: "The hyperbolic tangent.";
+    sin(x) = sinf: "The sine of radians.";
+    cos(x) = cosf: "The cosine of radians.";
+    erf(x) = erff: "The error function.";
+}
+
+/// `f16` to `f32`, exactly; every NaN becomes the one NaN `0x7FFF_FFFF`. PTX: `cvt.f32.f16` (PTX ISA, Data Movement:
+/// `cvt`).
+#[inline(always)]
+pub fn f16_to_f32(x: f16) -> f32 {
+    #[cfg(target_arch = "nvptx64")]
+    {
+        let value: f32;
+        // SAFETY: arithmetic.
+        unsafe {
+            core::arch::asm!("cvt.f32.f16 {value}, {x};", value = out(reg32) value, x = in(reg16) x.to_bits(),
+                options(pure, nomem, nostack, preserves_flags));
+        }
+        value
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    {
+        if x.is_nan() { f32::from_bits(0x7fff_ffff) } else { x.to_f32() }
+    }
+}
+
+/// `f32` to the nearest `f16`, ties to even; every NaN becomes `0x7FFF`. PTX: `cvt.rn.f16.f32`.
+#[inline(always)]
+pub fn f32_to_f16(x: f32) -> f16 {
+    #[cfg(target_arch = "nvptx64")]
+    {
+        let bits: u16;
+        // SAFETY: arithmetic.
+        unsafe {
+            core::arch::asm!("cvt.rn.f16.f32 {bits}, {x};", bits = out(reg16) bits, x = in(reg32) x,
+                options(pure, nomem, nostack, preserves_flags));
+        }
+        f16::from_bits(bits)
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    {
+        if x.is_nan() { f16::from_bits(0x7fff) } else { f16::from_f32(x) }
+    }
+}
+
+/// `bf16` to `f32`, exactly and with NaNs as they are: its bits are an `f32`'s upper half. PTX: `shl.b32`.
+#[inline(always)]
+pub fn bf16_to_f32(x: bf16) -> f32 {
+    f32::from_bits(u32::from(x.to_bits()) << 16)
+}
+
+/// `f32` to the nearest `bf16`, ties to even; every NaN becomes `0x7FFF`. PTX: `cvt.rn.bf16.f32`, sm_80 and later.
+#[inline(always)]
+pub fn f32_to_bf16(x: f32) -> bf16 {
+    #[cfg(target_arch = "nvptx64")]
+    {
+        let bits: u16;
+        // SAFETY: arithmetic.
+        unsafe {
+            core::arch::asm!("cvt.rn.bf16.f32 {bits}, {x};", bits = out(reg16) bits, x = in(reg32) x,
+                options(pure, nomem, nostack, preserves_flags));
+        }
+        bf16::from_bits(bits)
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    {
+        if x.is_nan() { bf16::from_bits(0x7fff) } else { bf16::from_f32(x) }
+    }
+}

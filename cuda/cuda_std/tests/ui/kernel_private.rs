@@ -1,0 +1,6 @@
+use cuda_std::prelude::*;
+
+#[kernel]
+unsafe fn nothing() {}
+
+fn main() {}
