@@ -1,0 +1,130 @@
+//! Backward with the gradients of mean and variance.
+
+use cuda_std::prelude::*;
+
+use super::backward::tile;
+use super::{BACKWARD_SHARED, BLOCK, DERIVATIVES_ENTRY, Geometry, divide};
+use crate::elementwise::put;
+
+/// Sums that a block leaves for each Gaussian: by `mu_y`, `mu_x`, `var_y` and `var_x`.
+pub const SUMS_PER_GAUSSIAN: u32 = 4;
+/// Threads of a block of [`gaussian_pool_sum_parameters_f32`].
+pub const SUM_BLOCK: u32 = 512;
+
+/// The backward pass for `dx`, where it is there, with this tile's part of the sums for each Gaussian of its plane, laid
+/// out `[planes, tiles, kernels, 4]`. The grid is that of
+/// [`gaussian_pool_backward_f32`](super::gaussian_pool_backward_f32).
+///
+/// # Safety
+/// The module's, as for that kernel; `x` holds the planes, the tables have derivatives.
+#[kernel(block = BLOCK, min_blocks = 5)]
+pub unsafe fn gaussian_pool_backward_parameters_f32(
+    x: Global<f32>,
+    dy: Global<f32>,
+    weights_y: Global<f32>,
+    weights_x: Global<f32>,
+    dx: Option<GlobalMut<f32>>,
+    dx_beta: f32,
+    sums: GlobalMut<f32>,
+    geometry: Geometry,
+) {
+    let shared = shared_array![f32; 3 * BACKWARD_SHARED as usize].handle();
+    let of_warps = shared_array![f32; (SUMS_PER_GAUSSIAN * BLOCK / warp::WARP_SIZE) as usize].handle();
+    // SAFETY: the indices are those of entries of four elements, in tables that begin at multiples of 16 bytes.
+    let weights = |table: Global<f32>, i: usize| unsafe {
+        let entry = table.load4(i);
+        [entry.x, entry.y, entry.z]
+    };
+    let done = |kernel: u32, of_thread: [f32; 4]| {
+        let of_warp = of_thread.map(|sum| warp::reduce_sum(sum));
+        let number = thread::thread_idx_x() / warp::WARP_SIZE;
+        // SAFETY: one lane of each warp writes its four sums, and the block's first threads read them between two
+        // barriers; there are four sums for each block and Gaussian.
+        unsafe {
+            if warp::lane_id() == 0 {
+                of_warps.store4(number * SUMS_PER_GAUSSIAN, Vec4::from(of_warp));
+            }
+            thread::sync_threads();
+            let which = thread::thread_idx_x();
+            if which < SUMS_PER_GAUSSIAN {
+                let mut sum = 0.0;
+                for number in 0..BLOCK / warp::WARP_SIZE {
+                    sum += of_warps.load(number * SUMS_PER_GAUSSIAN + which);
+                }
+                let at = thread::block_idx_x() as usize * geometry.kernels as usize + kernel as usize;
+                sums.store(at * SUMS_PER_GAUSSIAN as usize + which as usize, sum);
+            }
+            thread::sync_threads();
+        }
+    };
+    // SAFETY: passed on.
+    unsafe {
+        let tables = [weights_y, weights_x];
+        tile::<3>(dy, tables, DERIVATIVES_ENTRY, weights, Some(x), dx, dx_beta, &geometry, shared, done);
+    }
+}
+
+/// Adds up the blocks' sums: `dmean` and `dvar`, each where it is there, `+ beta` times what they held. One block for each
+/// Gaussian: thread `i` takes every [`SUM_BLOCK`]th of its terms from `i` on, then warps and the block in a butterfly.
+///
+/// # Safety
+/// The module's; `sums` as [`gaussian_pool_backward_parameters_f32`] leaves them; `dmean` holds two elements for each
+/// Gaussian, `dvar` `variances`, which is 1 or 2.
+#[kernel(block = SUM_BLOCK)]
+pub unsafe fn gaussian_pool_sum_parameters_f32(
+    sums: Global<f32>,
+    dmean: Option<GlobalMut<f32>>,
+    dmean_beta: f32,
+    dvar: Option<GlobalMut<f32>>,
+    dvar_beta: f32,
+    variances: u32,
+    geometry: Geometry,
+) {
+    const WARPS: u32 = SUM_BLOCK / warp::WARP_SIZE;
+    let of_warps = shared_array![f32; (SUMS_PER_GAUSSIAN * SUM_BLOCK / warp::WARP_SIZE) as usize].handle();
+    let gaussian = thread::block_idx_x();
+    let (set, kernel) = divide(gaussian, geometry.kernels);
+    let tiles = geometry.tiles[0] * geometry.tiles[1];
+    let count = divide(geometry.planes, geometry.sets).0 * tiles;
+    let mut sum = Vec4::splat(0.0);
+    let mut i = thread::thread_idx_x();
+    while i < count {
+        let (number, tile) = divide(i, tiles);
+        let block = (number * geometry.sets + set) as usize * tiles as usize + tile as usize;
+        let at = (block * geometry.kernels as usize + kernel as usize) * SUMS_PER_GAUSSIAN as usize;
+        // SAFETY: there are four sums for each block and Gaussian; the buffer begins at a multiple of 16 bytes.
+        sum = unsafe { sums.load4(at) }.zip_with(sum, |term, sum| sum + term);
+        i += SUM_BLOCK;
+    }
+    let of_warp = sum.map(|sum| warp::reduce_sum(sum));
+    let (lane, number) = (warp::lane_id(), thread::thread_idx_x() / warp::WARP_SIZE);
+    // SAFETY: one lane of each warp writes, before the barrier; one thread a block writes its Gaussian's elements.
+    unsafe {
+        if lane == 0 {
+            of_warps.store4(number * SUMS_PER_GAUSSIAN, of_warp);
+        }
+        thread::sync_threads();
+        if number > 0 {
+            return;
+        }
+        let of_warp = if lane < WARPS { of_warps.load4(lane * SUMS_PER_GAUSSIAN) } else { Vec4::splat(0.0) };
+        let [mean_y, mean_x, var_y, var_x] = of_warp.map(|sum| warp::reduce_sum(sum)).to_array();
+        if lane > 0 {
+            return;
+        }
+        if let Some(dmean) = dmean {
+            let at = gaussian as usize * 2;
+            put(dmean, at, mean_y, dmean_beta);
+            put(dmean, at + 1, mean_x, dmean_beta);
+        }
+        if let Some(dvar) = dvar {
+            if variances == 1 {
+                put(dvar, gaussian as usize, var_y + var_x, dvar_beta);
+            } else {
+                let at = gaussian as usize * 2;
+                put(dvar, at, var_y, dvar_beta);
+                put(dvar, at + 1, var_x, dvar_beta);
+            }
+        }
+    }
+}

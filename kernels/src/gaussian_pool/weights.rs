@@ -1,0 +1,146 @@
+//! The table of weights.
+
+use cuda_std::prelude::*;
+
+use super::{Axis, Geometry};
+
+/// Threads of a block of [`gaussian_pool_weights_f32`].
+pub const WEIGHTS_BLOCK: u32 = 128;
+/// Vectors of weights that a block computes: one a warp.
+pub const WEIGHTS_PER_BLOCK: u32 = WEIGHTS_BLOCK / warp::WARP_SIZE;
+/// Elements of a table's entry that has derivatives: the weight, its derivatives by mean and variance, and one unused.
+pub const DERIVATIVES_ENTRY: u32 = 4;
+
+/// Computes the factors of the weights of every Gaussian along both axes.
+///
+/// A table holds, for each Gaussian and each case of its axis, a vector of the window's size. An entry is one weight; with
+/// `derivatives` not 0, [`DERIVATIVES_ENTRY`] elements. Positions that do not count have zeros. A Gaussian with a
+/// parameter that is not finite, or a variance that is not above 0, has NaN.
+///
+/// `exp(-q_i) / sum exp(-q)`, with `q_i = (d_i² - d_m²) / (2 var)` by the position `m` that counts and is nearest to the
+/// mean, so that no `q` is negative and the sum at least 1. Derivatives are `w_i (i - E[i]) / var` and
+/// `w_i (q_i - E[q]) / var`.
+///
+/// The grid is [Gaussians, vectors / [`WEIGHTS_PER_BLOCK`] rounded up or fewer, 2]: the last are the axes. A warp takes a
+/// vector, its lanes the positions. Latency is all that it costs: the tables are small.
+///
+/// # Safety
+/// The module's. `mean` holds 2 elements for each Gaussian, `var` 1 or 2, which is `variances`.
+#[kernel(block = WEIGHTS_BLOCK)]
+pub unsafe fn gaussian_pool_weights_f32(
+    mean: Global<f32>,
+    var: Global<f32>,
+    weights_y: GlobalMut<f32>,
+    weights_x: GlobalMut<f32>,
+    geometry: Geometry,
+    variances: u32,
+    derivatives: u32,
+) {
+    let (gaussian, vertical) = (thread::block_idx_x(), thread::block_idx_z() == 0);
+    let axis = geometry.axis(vertical);
+    let table = if vertical { weights_y } else { weights_x };
+    let entry = if derivatives == 0 { 1 } else { DERIVATIVES_ENTRY };
+    let coordinate = if vertical { 0 } else { 1 };
+    // SAFETY: the grid has as many blocks along x as there are Gaussians.
+    let (mean, var) = unsafe {
+        (
+            mean.load((gaussian * 2 + coordinate) as usize),
+            var.load((gaussian * variances + coordinate.min(variances - 1)) as usize),
+        )
+    };
+    // Written so that NaN is not valid.
+    let valid = mean.abs() <= f32::MAX && var > 0.0 && var <= f32::MAX;
+    let var = var.max(f32::MIN_POSITIVE);
+    let mut case = thread::block_idx_y() * WEIGHTS_PER_BLOCK + thread::thread_idx_x() / warp::WARP_SIZE;
+    while case < axis.cases {
+        let at = (gaussian as usize * axis.cases as usize + case as usize) * (axis.size * entry) as usize;
+        // SAFETY: the table holds a vector for each case of each Gaussian; no other warp has this one.
+        unsafe { vector(&axis, case, mean, var, valid, table.offset(at), entry) };
+        case += thread::grid_dim_y() * WEIGHTS_PER_BLOCK;
+    }
+}
+
+/// The vector of one case; all lanes of a warp come here together.
+///
+/// # Safety
+/// `out` holds the vector, and belongs to this warp.
+#[inline(always)]
+unsafe fn vector(axis: &Axis, case: u32, mean: f32, var: f32, valid: bool, out: GlobalMut<f32>, entry: u32) {
+    let (begin, end) = counted(axis, case);
+    let last = (axis.size - 1) as f32;
+    let nearest = nearest(begin, end, last, mean);
+    let step = |i: u32| i as f32 - nearest;
+    // The difference of two squares as a product: exact where they nearly cancel, and never infinity times zero or less
+    // infinity.
+    let exponent = |i: u32| {
+        if step(i) == 0.0 { 0.0 } else { step(i) * (((i as f32 + nearest - last) * 0.5 - mean) / var) }
+    };
+    let lane = warp::lane_id();
+    // SAFETY: lanes take different positions, all below `axis.size`, and read what they wrote themselves.
+    unsafe {
+        let mut sum = 0.0;
+        let mut i = lane;
+        while i < axis.size {
+            let weight = if begin <= i && i < end { float::exp(-exponent(i)) } else { 0.0 };
+            sum += weight;
+            out.store((i * entry) as usize, weight);
+            i += warp::WARP_SIZE;
+        }
+        let sum = if valid { warp::reduce_sum(sum) } else { f32::NAN };
+        let (mut mean_step, mut mean_exponent) = (0.0, 0.0);
+        i = lane;
+        while i < axis.size {
+            let weight = out.load((i * entry) as usize) / sum;
+            out.store((i * entry) as usize, weight);
+            mean_step += weighted(weight, step(i));
+            mean_exponent += weighted(weight, exponent(i));
+            i += warp::WARP_SIZE;
+        }
+        if entry == 1 {
+            return;
+        }
+        let (mean_step, mean_exponent) = (warp::reduce_sum(mean_step), warp::reduce_sum(mean_exponent));
+        i = lane;
+        while i < axis.size {
+            let at = (i * entry) as usize;
+            let weight = out.load(at);
+            let by_mean = weighted(weight, step(i) - mean_step) / var;
+            let by_var = weighted(weight, exponent(i) - mean_exponent) / var;
+            out.store4(at, Vec4::new(weight, by_mean, by_var, 0.0));
+            i += warp::WARP_SIZE;
+        }
+    }
+}
+
+/// `weight * value`, where a weight of 0 outweighs an infinite exponent.
+#[inline(always)]
+fn weighted(weight: f32, value: f32) -> f32 {
+    if weight == 0.0 { 0.0 } else { weight * value }
+}
+
+/// The positions that count, from the first to before the second.
+#[inline(always)]
+fn counted(axis: &Axis, case: u32) -> (u32, u32) {
+    if case == axis.shared_begin {
+        return (0, axis.size);
+    }
+    let output = if case < axis.shared_begin { case } else { case - axis.shared_begin - 1 + axis.shared_end };
+    let first = output * axis.stride;
+    (axis.padding.saturating_sub(first), axis.size.min(axis.image + axis.padding - first))
+}
+
+/// The position that counts and is nearest to the mean.
+#[inline(always)]
+fn nearest(begin: u32, end: u32, last: f32, mean: f32) -> f32 {
+    let (first, final_) = (begin as f32, (end - 1) as f32);
+    let guess = float::floor((last * 0.5 + mean).max(first).min(final_));
+    // The sum above is rounded. The middle between two positions is not, nor is its difference from a mean close to it.
+    let after_middle = |position: f32| mean > (2.0 * position + 1.0 - last) * 0.5;
+    if guess < final_ && after_middle(guess) {
+        guess + 1.0
+    } else if guess > first && !after_middle(guess - 1.0) {
+        guess - 1.0
+    } else {
+        guess
+    }
+}

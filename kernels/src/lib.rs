@@ -1,0 +1,21 @@
+//! Ferrolayer's GPU kernels: one file per op, and nothing else.
+//!
+//! Built for `nvptx64-nvidia-cuda` this becomes the PTX in `host/ptx`; built for the host it gives the launch types, the
+//! tile sizes and the same functions, which the emulated grid runs.
+#![cfg_attr(target_arch = "nvptx64", no_std, feature(abi_ptx, asm_experimental_arch))]
+
+pub mod adam;
+pub mod add2;
+pub mod avg_pool;
+pub mod dense;
+mod elementwise;
+pub mod exp;
+pub mod gaussian_pool;
+pub mod max_pool;
+pub mod prelu;
+mod reduce;
+pub mod relu;
+pub mod scale_add;
+pub mod sgd;
+pub mod softmax_cross_entropy;
+pub mod window;

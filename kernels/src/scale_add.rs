@@ -1,0 +1,40 @@
+//! Scaling and shifting by two numbers in device memory, `y = x * s + c`; backward `dx = dy * s`.
+//!
+//! The kernel reads `s` and `c` when it runs, so that a new value needs no new launch parameters: a captured graph sees it
+//! at its next replay.
+//!
+//! Launch: one thread for four elements, [`TILE`] a block. Bound by memory: 8 bytes an element.
+//!
+//! # Safety
+//! `s` and `c` hold one element; every other buffer holds `n` and begins at a multiple of 16 bytes; the grid covers `n`.
+
+use cuda_std::prelude::*;
+
+use crate::elementwise::map;
+pub use crate::elementwise::{BLOCK, TILE};
+
+/// `y = x * s + c`, rounded once.
+///
+/// # Safety
+/// The module's.
+#[kernel(block = BLOCK)]
+pub unsafe fn scale_add_forward_f32(x: Global<f32>, s: Global<f32>, c: Global<f32>, y: GlobalMut<f32>, n: u64) {
+    // SAFETY: the module's contract.
+    unsafe {
+        let (s, c) = (s.load(0), c.load(0));
+        map(x, y, 0.0, n, |x| float::fma(x, s, c));
+    }
+}
+
+/// `dx = dy * s + beta * dx`.
+///
+/// # Safety
+/// The module's.
+#[kernel(block = BLOCK)]
+pub unsafe fn scale_add_backward_f32(dy: Global<f32>, s: Global<f32>, dx: GlobalMut<f32>, beta: f32, n: u64) {
+    // SAFETY: the module's contract.
+    unsafe {
+        let s = s.load(0);
+        map(dy, dx, beta, n, |dy| dy * s);
+    }
+}
