@@ -1,0 +1,57 @@
+//! What every op checks of its arguments, said the same way everywhere.
+
+use crate::{Element, Error, Result, Tensor};
+
+/// Fails unless `tensor` has exactly this shape.
+pub(crate) fn shape<T: Element>(
+    op: &'static str,
+    argument: &'static str,
+    tensor: &Tensor<T>,
+    expected: &[usize],
+) -> Result<()> {
+    if tensor.shape() == expected {
+        return Ok(());
+    }
+    Err(Error::Shape { op, argument, got: tensor.shape().to_vec(), expected: format!("{expected:?}") })
+}
+
+/// Fails unless `tensor` is where `reference`, the op's first input, is.
+pub(crate) fn device<T: Element, U: Element>(
+    op: &'static str,
+    argument: &'static str,
+    tensor: &Tensor<T>,
+    reference: &Tensor<U>,
+) -> Result<()> {
+    if tensor.device() == reference.device() {
+        return Ok(());
+    }
+    Err(Error::Device { op, argument, got: tensor.device().to_string(), expected: reference.device().to_string() })
+}
+
+/// Fails when a dimension other than the first, the batch, is zero.
+pub(crate) fn only_batch_may_be_zero<T: Element>(
+    op: &'static str,
+    argument: &'static str,
+    tensor: &Tensor<T>,
+) -> Result<()> {
+    if tensor.shape().iter().skip(1).all(|&d| d > 0) {
+        return Ok(());
+    }
+    Err(Error::Shape {
+        op,
+        argument,
+        got: tensor.shape().to_vec(),
+        expected: "no zero but for the batch, dimension 0".into(),
+    })
+}
+
+/// Fails unless `tensor` has the shape and the device of `reference`.
+pub(crate) fn like<T: Element, U: Element>(
+    op: &'static str,
+    argument: &'static str,
+    tensor: &Tensor<T>,
+    reference: &Tensor<U>,
+) -> Result<()> {
+    device(op, argument, tensor, reference)?;
+    shape(op, argument, tensor, reference.shape())
+}

@@ -1,0 +1,70 @@
+//! The CPU as a device.
+
+use rayon::prelude::*;
+
+use crate::Real;
+
+/// This machine's processor. Passes run on rayon's threads and are done when the call returns.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Cpu {
+    poison: bool,
+}
+
+impl Cpu {
+    /// The CPU.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The same, filling outputs with [`Element::POISON`](crate::Element::POISON) before a pass writes them, so that an
+    /// element that a pass leaves out is seen.
+    pub fn poisoning() -> Self {
+        Self { poison: true }
+    }
+
+    /// Whether outputs are poisoned.
+    pub fn poisons(&self) -> bool {
+        self.poison
+    }
+}
+
+/// There is one CPU: whether outputs are poisoned makes it no other device.
+impl PartialEq for Cpu {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+/// Elements that one task takes: long enough to hide the task's cost, short enough to spread over the threads.
+const CHUNK: usize = 16 * 1024;
+
+impl Cpu {
+    /// `out[i] = f(inputs[..][i]) + beta * out[i]` for every `i`, over all threads; with `beta = 0`, `out` is not read.
+    ///
+    /// # Panics
+    /// When an input is not as long as `out`.
+    pub fn map<T: Real, const N: usize>(
+        &self,
+        out: &mut [T],
+        beta: T,
+        inputs: [&[T]; N],
+        f: impl Fn([T; N]) -> T + Sync,
+    ) {
+        for input in inputs {
+            assert_eq!(input.len(), out.len(), "inputs and output are of one length");
+        }
+        out.par_chunks_mut(CHUNK).enumerate().for_each(|(chunk, out)| {
+            let inputs = inputs.map(|input| &input[chunk * CHUNK..][..out.len()]);
+            for (i, out) in out.iter_mut().enumerate() {
+                let result = f(inputs.map(|input| input[i]));
+                accumulate(out, result, beta);
+            }
+        });
+    }
+}
+
+/// `out = result + beta * out`; with `beta = 0`, `out` is not read.
+#[inline(always)]
+pub fn accumulate<T: Real>(out: &mut T, result: T, beta: T) {
+    *out = if beta == T::zero() { result } else { result + beta * *out };
+}

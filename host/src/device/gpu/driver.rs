@@ -1,0 +1,316 @@
+//! A stream of a real GPU.
+
+use std::collections::{HashMap, VecDeque};
+use std::ffi::c_void;
+use std::fmt::{Display, Formatter};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+
+use cuda_std::launch::{Launch, LaunchDims};
+use cust::context::Context;
+use cust::module::Module;
+use libcuda::{DriverError, Event, Function, LaunchAttributes, Stream};
+
+use crate::{Error, Result};
+
+/// The kernels for every GPU since Ampere.
+const PTX_SM_80: &str = include_str!("../../../ptx/ferrolayer.sm_80.ptx");
+/// The same for Hopper, whose own instructions they may use.
+const PTX_SM_90A: &str = include_str!("../../../ptx/ferrolayer.sm_90a.ptx");
+
+/// Dynamic shared memory that a kernel may use without asking.
+const SHARED_WITHOUT_ASKING: u32 = 48 * 1024;
+
+/// One stream, and what was launched on it.
+pub struct Driver {
+    card: Arc<Card>,
+    stream: Stream,
+    launched: Mutex<Launched>,
+    /// Waits after each launch, so that a fault names exactly one.
+    blocking: bool,
+}
+
+/// A GPU of this process: one for all its streams, kept until the process ends, since loading the kernels takes seconds.
+struct Card {
+    ordinal: u32,
+    name: String,
+    context: Arc<Context>,
+    module: Module,
+    functions: RwLock<HashMap<&'static str, Arc<Entry>>>,
+}
+
+/// A kernel that was looked up.
+struct Entry {
+    raw: cust::sys::CUfunction,
+    /// The dynamic shared memory that it was allowed so far.
+    shared_bytes: Mutex<u32>,
+}
+
+// SAFETY: a function handle is a name for loaded code; the driver takes it from any thread, and the module that holds the
+// code is loaded until the process ends.
+unsafe impl Send for Entry {}
+// SAFETY: as above; what may change has a lock.
+unsafe impl Sync for Entry {}
+
+impl Card {
+    /// The GPU with this number; opened by the first call.
+    fn get(ordinal: u32) -> Result<Arc<Self>> {
+        static CARDS: OnceLock<Mutex<HashMap<u32, Arc<Card>>>> = OnceLock::new();
+        let mut cards = CARDS.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(card) = cards.get(&ordinal) {
+            return Ok(card.clone());
+        }
+        let card = Arc::new(Self::open(ordinal)?);
+        cards.insert(ordinal, card.clone());
+        Ok(card)
+    }
+
+    fn open(ordinal: u32) -> Result<Self> {
+        const OP: &str = "Device::gpu";
+        libcuda::available()?;
+        let devices = libcuda::devices()?;
+        let count = devices.len();
+        let Some(info) = devices.into_iter().find(|info| info.ordinal == ordinal) else {
+            return Err(Error::Argument {
+                op: OP,
+                argument: "ordinal",
+                got: ordinal.to_string(),
+                expected: format!("less than {count}, the number of GPUs"),
+            });
+        };
+        let ptx = match info.compute_capability {
+            (9, 0) => PTX_SM_90A,
+            (major, _) if major >= 8 => PTX_SM_80,
+            (major, minor) => {
+                return Err(Error::Argument {
+                    op: OP,
+                    argument: "ordinal",
+                    got: format!("{ordinal}, a {} of compute capability {major}.{minor}", info.name),
+                    expected: "a GPU of compute capability 8.0 or later".into(),
+                });
+            }
+        };
+        let name = format!("GPU {ordinal} ({})", info.name);
+        let during = |call| format!("{call} {name}");
+        let cust =
+            |call, during: String| move |error| Error::Driver { during, source: DriverError::from_cust(call, error) };
+        cust::init(cust::CudaFlags::empty()).map_err(cust("cuInit", during("starting")))?;
+        let device = cust::device::Device::get_device(ordinal).map_err(cust("cuDeviceGet", during("opening")))?;
+        let context = Context::new(device).map_err(cust("cuDevicePrimaryCtxRetain", during("opening")))?;
+        let module = libcuda::with_current(&context, || Module::from_ptx(ptx, &[]))
+            .map_err(|source| Error::Driver { during: during("entering the context of"), source })?
+            .map_err(cust("cuModuleLoadDataEx", during("loading the kernels onto")))?;
+        // Keep what was freed for the next allocation instead of giving it back at each synchronisation.
+        libcuda::set_release_threshold(&context, u64::MAX)
+            .map_err(|source| Error::Driver { during: during("setting up the memory pool of"), source })?;
+        Ok(Self { ordinal, name, context: Arc::new(context), module, functions: RwLock::default() })
+    }
+
+    fn function(&self, name: &'static str) -> Result<Arc<Entry>> {
+        if let Some(entry) = self.functions.read().unwrap_or_else(PoisonError::into_inner).get(name) {
+            return Ok(entry.clone());
+        }
+        let failed = |source| Error::Driver { during: format!("looking up the kernel {name}"), source };
+        let raw = libcuda::with_current(&self.context, || self.module.get_function(name).map(|f| f.to_raw()))
+            .map_err(failed)?
+            .map_err(|error| failed(DriverError::from_cust("cuModuleGetFunction", error)))?;
+        let entry = Arc::new(Entry { raw, shared_bytes: Mutex::new(SHARED_WITHOUT_ASKING) });
+        self.functions.write().unwrap_or_else(PoisonError::into_inner).insert(name, entry.clone());
+        Ok(entry)
+    }
+}
+
+impl Entry {
+    /// Lets the kernel use this much dynamic shared memory.
+    fn allow_shared(&self, context: &Context, bytes: u32) -> Result<(), DriverError> {
+        let mut allowed = self.shared_bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        if bytes > *allowed {
+            // SAFETY: the handle came from the driver, and its module is loaded until the process ends.
+            let function = unsafe { Function::from_raw(self.raw) };
+            libcuda::with_current(context, || function.set_max_dynamic_shared(bytes))??;
+            *allowed = bytes;
+        }
+        Ok(())
+    }
+}
+
+impl Driver {
+    /// A new stream of the GPU with this number.
+    pub fn open(ordinal: u32) -> Result<Self> {
+        let card = Card::get(ordinal)?;
+        let stream = Stream::new(&card.context)
+            .map_err(|source| Error::Driver { during: format!("making a stream of {}", card.name), source })?;
+        Ok(Self::with(card, stream))
+    }
+
+    /// A stream made elsewhere.
+    ///
+    /// # Safety
+    /// The stream is one of this GPU's primary context and outlives the result.
+    pub unsafe fn open_on_stream(ordinal: u32, stream: *mut c_void) -> Result<Self> {
+        let card = Card::get(ordinal)?;
+        // SAFETY: the caller's.
+        let stream = unsafe { Stream::from_raw(stream.cast(), &card.context) };
+        Ok(Self::with(card, stream))
+    }
+
+    fn with(card: Arc<Card>, stream: Stream) -> Self {
+        let blocking = std::env::var("FERROLAYER_LAUNCH_BLOCKING").is_ok_and(|value| value == "1");
+        Self { card, stream, launched: Mutex::default(), blocking }
+    }
+
+    pub fn ordinal(&self) -> u32 {
+        self.card.ordinal
+    }
+
+    pub fn allocate(&self, bytes: usize) -> Result<u64> {
+        self.told(libcuda::alloc_async(bytes, &self.stream), || {
+            format!("allocating {bytes} bytes on {}", self.card.name)
+        })
+    }
+
+    /// # Safety
+    /// `address` came from [`Driver::allocate`] and is not used again.
+    pub unsafe fn free(&self, address: u64) {
+        // A failure here is an earlier kernel's fault, which the next checked call tells; an owner that goes cannot.
+        // SAFETY: the caller's; the memory was allocated on this stream.
+        let _ = unsafe { libcuda::free_async(address, &self.stream) };
+    }
+
+    /// # Safety
+    /// `bytes` at `address` are allocated.
+    pub unsafe fn fill(&self, address: u64, value: u8, bytes: usize) -> Result<()> {
+        // SAFETY: the caller's.
+        let result = unsafe { libcuda::memset_d8_async(address, value, bytes, &self.stream) };
+        self.told(result, || format!("filling {bytes} bytes on {}", self.card.name))
+    }
+
+    /// # Safety
+    /// `bytes` at both are allocated.
+    pub unsafe fn copy_to_host(&self, to: *mut u8, from: u64, bytes: usize) -> Result<()> {
+        // SAFETY: the caller's; the copy is waited for below, also when queuing it failed.
+        let result = unsafe { libcuda::memcpy_dtoh_async(to.cast(), from, bytes, &self.stream) };
+        self.told(result, || format!("copying {bytes} bytes from {}", self.card.name))?;
+        self.synchronize()
+    }
+
+    /// # Safety
+    /// `bytes` at both are allocated.
+    pub unsafe fn copy_from_host(&self, to: u64, from: *const u8, bytes: usize) -> Result<()> {
+        // The driver has read pageable memory when the call returns.
+        // SAFETY: the caller's.
+        let result = unsafe { libcuda::memcpy_htod_async(to, from.cast(), bytes, &self.stream) };
+        self.told(result, || format!("copying {bytes} bytes to {}", self.card.name))
+    }
+
+    /// # Safety
+    /// `bytes` at both are allocated and do not overlap.
+    pub unsafe fn copy_on_device(&self, to: u64, from: u64, bytes: usize) -> Result<()> {
+        // SAFETY: the caller's.
+        let result = unsafe { libcuda::memcpy_dtod_async(to, from, bytes, &self.stream) };
+        self.told(result, || format!("copying {bytes} bytes on {}", self.card.name))
+    }
+
+    /// # Safety
+    /// The kernel's contract, and its buffers are this GPU's.
+    pub unsafe fn launch<K: Launch>(&self, dims: LaunchDims, kernel: &K) -> Result<()> {
+        let name = K::KERNEL.name;
+        let entry = self.card.function(name)?;
+        if dims.shared_bytes > SHARED_WITHOUT_ASKING {
+            let allowed = entry.allow_shared(&self.card.context, dims.shared_bytes);
+            self.told(allowed, || format!("giving {name} {} bytes of shared memory", dims.shared_bytes))?;
+        }
+        self.launched.lock().unwrap_or_else(PoisonError::into_inner).note(name, dims);
+        let result = kernel.with_params(|params| {
+            // SAFETY: the launch type writes the parameters as the kernel declares them; the module is loaded until the
+            // process ends; the rest is the caller's.
+            unsafe {
+                libcuda::launch(
+                    entry.raw,
+                    dims.grid,
+                    dims.block,
+                    dims.shared_bytes,
+                    &self.stream,
+                    params,
+                    LaunchAttributes::default(),
+                )
+            }
+        });
+        self.told(result, || format!("launching {name}"))?;
+        if self.blocking { self.synchronize() } else { Ok(()) }
+    }
+
+    /// Seconds between two events around what `work` queues.
+    pub fn time(&self, work: impl FnOnce() -> Result<()>) -> Result<f64> {
+        let during = || format!("timing on {}", self.card.name);
+        let start = self.told(Event::new(&self.card.context), during)?;
+        let end = self.told(Event::new(&self.card.context), during)?;
+        self.told(start.record(&self.stream), during)?;
+        work()?;
+        self.told(end.record(&self.stream), during)?;
+        self.synchronize()?;
+        let milliseconds = self.told(end.elapsed_since(&start), during)?;
+        Ok(f64::from(milliseconds) / 1e3)
+    }
+
+    pub fn synchronize(&self) -> Result<()> {
+        self.told(self.stream.synchronize(), || format!("waiting for {}", self.card.name))?;
+        self.launched.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        Ok(())
+    }
+
+    /// Makes of a driver's error this library's: a kernel's fault, with the launches that may be meant, or the call's own.
+    fn told<R>(&self, result: Result<R, DriverError>, during: impl FnOnce() -> String) -> Result<R> {
+        result.map_err(|source| {
+            if is_kernel_fault(source.code) {
+                let launches = self.launched.lock().unwrap_or_else(PoisonError::into_inner).describe();
+                Error::KernelFault { during: during(), source, launches }
+            } else {
+                Error::Driver { during: during(), source }
+            }
+        })
+    }
+}
+
+impl Display for Driver {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        // Two streams of a GPU are two devices: the address tells them apart in a message.
+        write!(f, "{}, stream {:p}", self.card.name, self.stream.raw())
+    }
+}
+
+/// Results that say that a kernel, not the call that returns them, went wrong; the context is lost with all of them.
+fn is_kernel_fault(code: u32) -> bool {
+    // In cuda.h's order: ECC_UNCORRECTABLE, ILLEGAL_ADDRESS, LAUNCH_TIMEOUT, ASSERT, HARDWARE_STACK_ERROR,
+    // ILLEGAL_INSTRUCTION, MISALIGNED_ADDRESS, INVALID_ADDRESS_SPACE, INVALID_PC, LAUNCH_FAILED.
+    matches!(code, 214 | 700 | 702 | 710 | 714 | 715 | 716 | 717 | 718 | 719)
+}
+
+/// The latest launches since the stream was last known to be good.
+#[derive(Default)]
+struct Launched {
+    kept: VecDeque<(&'static str, LaunchDims)>,
+    dropped: usize,
+}
+
+impl Launched {
+    /// Launches kept; a fault is among the oldest ones not yet done, and queues are rarely longer.
+    const KEPT: usize = 256;
+
+    fn note(&mut self, name: &'static str, dims: LaunchDims) {
+        if self.kept.len() == Self::KEPT {
+            self.kept.pop_front();
+            self.dropped += 1;
+        }
+        self.kept.push_back((name, dims));
+    }
+
+    fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    fn describe(&self) -> Vec<String> {
+        let dropped = (self.dropped > 0).then(|| format!("{} before these", self.dropped));
+        let kept = self.kept.iter().map(|(name, dims)| format!("{name} grid {:?} block {:?}", dims.grid, dims.block));
+        dropped.into_iter().chain(kept).collect()
+    }
+}

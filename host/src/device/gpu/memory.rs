@@ -1,0 +1,169 @@
+//! Memory of a GPU, freed in stream order when its owner goes.
+
+use std::marker::PhantomData;
+use std::ops::Range;
+
+use cuda_std::launch::{DeviceMemory, MemorySpace};
+
+use super::Gpu;
+use crate::{Element, Result};
+
+/// `len` elements of `T` in a GPU's memory, aligned to 256 bytes.
+///
+/// Belongs to one stream: its allocation, its copies and its release are ordered with the passes queued there.
+#[derive(Debug)]
+pub struct GpuBuffer<T: Element> {
+    gpu: Gpu,
+    address: u64,
+    len: usize,
+    elements: PhantomData<T>,
+}
+
+impl<T: Element> GpuBuffer<T> {
+    /// Takes `address`, which `gpu` allocated for `len` elements.
+    pub(super) fn new(gpu: &Gpu, address: u64, len: usize) -> Self {
+        Self { gpu: gpu.clone(), address, len, elements: PhantomData }
+    }
+
+    /// The number of elements.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The elements, once all that was queued before is done.
+    ///
+    /// # Errors
+    /// The driver's errors, a kernel's fault among them.
+    pub fn download(&self) -> Result<Vec<T>> {
+        let mut values = vec![T::default(); self.len];
+        // SAFETY: the buffer holds `len` elements, `values` has room for as many, any bit pattern is an element, and
+        // the call returns when the copy is done.
+        unsafe { self.gpu.backend().copy_to_host(values.as_mut_ptr().cast(), self.address, self.bytes())? };
+        Ok(values)
+    }
+
+    /// Replaces the elements by `values`, of the same number, in stream order.
+    pub(crate) fn copy_from_slice(&mut self, values: &[T]) -> Result<()> {
+        assert_eq!(values.len(), self.len, "checked by the tensor");
+        // SAFETY: source and destination hold `len` elements, and the call returns when the source has been read.
+        unsafe { self.gpu.backend().copy_from_host(self.address, values.as_ptr().cast(), self.bytes()) }
+    }
+
+    /// A copy on the same stream.
+    pub(crate) fn duplicate(&self) -> Result<Self> {
+        let copy = self.gpu.allocate(self.len)?;
+        // SAFETY: both buffers hold `len` elements of the same stream, in whose order the copy runs.
+        unsafe { self.gpu.backend().copy_on_device(copy.address, self.address, self.bytes())? };
+        Ok(copy)
+    }
+
+    /// The whole buffer, to be read.
+    pub fn as_slice(&self) -> GpuSlice<'_, T> {
+        GpuSlice { address: self.address, len: self.len, space: self.space(), borrow: PhantomData }
+    }
+
+    /// The whole buffer, to be written.
+    pub fn as_slice_mut(&mut self) -> GpuSliceMut<'_, T> {
+        GpuSliceMut { address: self.address, len: self.len, space: self.space(), borrow: PhantomData }
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.len * size_of::<T>()
+    }
+
+    fn space(&self) -> MemorySpace {
+        self.gpu.backend().space()
+    }
+}
+
+impl<T: Element> Drop for GpuBuffer<T> {
+    fn drop(&mut self) {
+        if self.len > 0 {
+            // SAFETY: the address came from `allocate` with this size, and its owner is going.
+            unsafe { self.gpu.backend().free(self.address, self.bytes()) };
+        }
+    }
+}
+
+/// A part of a [`GpuBuffer`], to be read.
+#[derive(Clone, Copy, Debug)]
+pub struct GpuSlice<'a, T> {
+    address: u64,
+    len: usize,
+    space: MemorySpace,
+    borrow: PhantomData<&'a T>,
+}
+
+/// A part of a [`GpuBuffer`], to be written.
+#[derive(Debug)]
+pub struct GpuSliceMut<'a, T> {
+    address: u64,
+    len: usize,
+    space: MemorySpace,
+    borrow: PhantomData<&'a mut T>,
+}
+
+impl<'a, T: Element> GpuSlice<'a, T> {
+    /// `len` elements at `address`.
+    ///
+    /// # Safety
+    /// They are in `space`, and stay there for `'a`.
+    pub(super) unsafe fn new(address: u64, len: usize, space: MemorySpace) -> Self {
+        Self { address, len, space, borrow: PhantomData }
+    }
+
+    /// A part of this part.
+    ///
+    /// # Panics
+    /// When `range` is not inside it.
+    pub fn slice(self, range: Range<usize>) -> Self {
+        assert!(range.start <= range.end && range.end <= self.len, "{range:?} of a buffer of {}", self.len);
+        Self { address: self.address + (range.start * size_of::<T>()) as u64, len: range.len(), ..self }
+    }
+}
+
+impl<'a, T: Element> GpuSliceMut<'a, T> {
+    /// `len` elements at `address`.
+    ///
+    /// # Safety
+    /// They are in `space`, stay there for `'a`, and no one else uses them.
+    pub(super) unsafe fn new(address: u64, len: usize, space: MemorySpace) -> Self {
+        Self { address, len, space, borrow: PhantomData }
+    }
+
+    /// The elements before `middle` and those from it on, to be written by one launch.
+    ///
+    /// # Panics
+    /// When `middle` is past the end.
+    pub fn split_at(self, middle: usize) -> (Self, Self) {
+        assert!(middle <= self.len, "split at {middle} of a buffer of {}", self.len);
+        let address = self.address + (middle * size_of::<T>()) as u64;
+        (Self { len: middle, ..self }, Self { address, len: self.len - middle, space: self.space, borrow: PhantomData })
+    }
+}
+
+macro_rules! device_memory {
+    ($type:ty, $space:expr) => {
+        // SAFETY: `address` is that of `len` elements in `space`, which the buffer owns and the borrow keeps.
+        unsafe impl<T: Element> DeviceMemory<T> for $type {
+            fn address(&self) -> u64 {
+                self.address
+            }
+            fn len(&self) -> usize {
+                self.len
+            }
+            fn space(&self) -> MemorySpace {
+                $space(self)
+            }
+        }
+    };
+}
+
+device_memory!(GpuBuffer<T>, GpuBuffer::space);
+device_memory!(GpuSlice<'_, T>, |slice: &Self| slice.space);
+device_memory!(GpuSliceMut<'_, T>, |slice: &Self| slice.space);

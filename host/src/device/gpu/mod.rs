@@ -1,0 +1,254 @@
+//! One stream of one GPU as a device, or of a GPU that is emulated.
+
+mod backend;
+mod driver;
+mod emulated;
+mod memory;
+
+use std::fmt::{Display, Formatter};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use cuda_std::launch::{Launch, LaunchDims, MemorySpace};
+
+use self::backend::Backend;
+pub use self::memory::{GpuBuffer, GpuSlice, GpuSliceMut};
+use crate::{Element, Error, Result};
+
+/// A stream of a GPU: passes queued on it run one after another, and the calls that queue them return at once.
+///
+/// Cheap to clone; clones are the same stream.
+#[derive(Clone)]
+pub struct Gpu {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    backend: Backend,
+    poison: bool,
+    workspace: Mutex<Kept>,
+}
+
+/// The workspace between passes: raw, since a buffer would keep its own stream alive.
+#[derive(Default)]
+struct Kept {
+    address: u64,
+    len: usize,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let kept = self.workspace.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if kept.len > 0 {
+            // SAFETY: `workspace` allocated it with this size, and no guard outlives the `Gpu` it borrows.
+            unsafe { self.backend.free(kept.address, kept.len * size_of::<f32>()) };
+        }
+    }
+}
+
+/// How a [`Gpu`] is opened, where the defaults do not do.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct GpuOptions {
+    poison: bool,
+}
+
+impl GpuOptions {
+    /// Fills outputs with [`Element::POISON`] before a pass writes them, so that an element left out is seen.
+    #[must_use]
+    pub fn poison(mut self) -> Self {
+        self.poison = true;
+        self
+    }
+
+    /// The GPU with this number, on a new stream that does not wait for the default one.
+    ///
+    /// # Errors
+    /// [`Error::NoGpu`] when there is no driver or no such GPU.
+    pub fn open(self, ordinal: u32) -> Result<Gpu> {
+        Ok(Gpu::with(Backend::driver(ordinal)?, self))
+    }
+
+    /// A stream made elsewhere, PyTorch's say, of the GPU with this number.
+    ///
+    /// # Safety
+    /// `stream` is a stream of that GPU's primary context, and lives until the last clone of the result and the last
+    /// tensor on it are gone.
+    ///
+    /// # Errors
+    /// As [`GpuOptions::open`].
+    pub unsafe fn open_on_stream(self, ordinal: u32, stream: *mut core::ffi::c_void) -> Result<Gpu> {
+        // SAFETY: passed on to the caller.
+        Ok(Gpu::with(unsafe { Backend::driver_on_stream(ordinal, stream)? }, self))
+    }
+
+    /// No GPU: the kernels' own source runs on threads of this machine, with every index checked.
+    ///
+    /// Thousands of times slower than a GPU; for tests, debuggers and sanitizers.
+    pub fn emulated(self) -> Gpu {
+        Gpu::with(Backend::emulated(), self)
+    }
+}
+
+impl Gpu {
+    /// The GPU with this number, on a new stream of its own.
+    ///
+    /// # Errors
+    /// [`Error::NoGpu`] when there is no driver or no such GPU.
+    pub fn new(ordinal: u32) -> Result<Self> {
+        GpuOptions::default().open(ordinal)
+    }
+
+    /// An emulated GPU: see [`GpuOptions::emulated`].
+    pub fn emulated() -> Self {
+        GpuOptions::default().emulated()
+    }
+
+    fn with(backend: Backend, options: GpuOptions) -> Self {
+        Self { inner: Arc::new(Inner { backend, poison: options.poison, workspace: Mutex::default() }) }
+    }
+
+    fn backend(&self) -> &Backend {
+        &self.inner.backend
+    }
+
+    /// Memory for `len` elements, to be written before it is read.
+    ///
+    /// # Errors
+    /// The driver's errors, out of memory among them.
+    pub fn allocate<T: Element>(&self, len: usize) -> Result<GpuBuffer<T>> {
+        let bytes = len * size_of::<T>();
+        let address = if bytes == 0 { 0 } else { self.backend().allocate(bytes)? };
+        let buffer = GpuBuffer::new(self, address, len);
+        if self.inner.poison && bytes > 0 {
+            // SAFETY: the buffer was just allocated with this size.
+            unsafe { self.backend().fill(address, 0xFF, bytes)? };
+        }
+        Ok(buffer)
+    }
+
+    /// Memory that holds a copy of `values`.
+    ///
+    /// # Errors
+    /// As [`Gpu::allocate`].
+    pub fn upload<T: Element>(&self, values: &[T]) -> Result<GpuBuffer<T>> {
+        let mut buffer = self.allocate(values.len())?;
+        buffer.copy_from_slice(values)?;
+        Ok(buffer)
+    }
+
+    /// Memory of at least `len` elements that a pass may use between its launches. It is kept and handed out again;
+    /// the guard keeps other threads' passes on this stream from queuing in between.
+    ///
+    /// # Errors
+    /// As [`Gpu::allocate`].
+    pub fn workspace(&self, len: usize) -> Result<Workspace<'_>> {
+        let mut kept = self.inner.workspace.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len < len {
+            let old = std::mem::take(&mut *kept);
+            if old.len > 0 {
+                // SAFETY: allocated below with this size; freed in stream order, after the launches that use it.
+                unsafe { self.backend().free(old.address, old.len * size_of::<f32>()) };
+            }
+            let address = self.backend().allocate(len * size_of::<f32>())?;
+            *kept = Kept { address, len };
+        }
+        Ok(Workspace { space: self.backend().space(), kept })
+    }
+
+    /// Queues a kernel. A grid of no blocks is nothing to do.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] when a buffer is not in this GPU's memory; [`Error::Emulation`] for a broken rule on an
+    /// emulated GPU; the driver's errors, among them the fault of a kernel launched before.
+    ///
+    /// # Safety
+    /// The kernel's own contract holds: for these arguments and dimensions it touches nothing outside its buffers.
+    pub unsafe fn launch<K: Launch>(&self, dims: LaunchDims, kernel: K) -> Result<()> {
+        if dims.grid.contains(&0) {
+            return Ok(());
+        }
+        let mut elsewhere = None;
+        kernel.for_each_buffer(&mut |buffer| {
+            if buffer.space != self.backend().space() && buffer.bytes > 0 {
+                elsewhere.get_or_insert(buffer.name);
+            }
+        });
+        if let Some(argument) = elsewhere {
+            return Err(Error::Device {
+                op: K::KERNEL.name,
+                argument,
+                got: "another memory".into(),
+                expected: self.to_string(),
+            });
+        }
+        // SAFETY: passed on to the caller; the buffers are this GPU's, checked above.
+        unsafe { self.backend().launch(dims, kernel) }
+    }
+
+    /// Waits until all that was queued is done.
+    ///
+    /// # Errors
+    /// [`Error::KernelFault`] when a kernel that was queued failed.
+    pub fn synchronize(&self) -> Result<()> {
+        self.backend().synchronize()
+    }
+
+    /// Seconds that the GPU takes for what `work` queues, by its own clock; waits for it.
+    ///
+    /// # Errors
+    /// Those of `work`, and [`Gpu::synchronize`]'s.
+    pub fn time(&self, work: impl FnOnce() -> Result<()>) -> Result<f64> {
+        self.backend().time(work)
+    }
+
+    /// Whether this is an emulated GPU.
+    pub fn is_emulated(&self) -> bool {
+        matches!(self.backend(), Backend::Emulated(_))
+    }
+}
+
+impl PartialEq for Gpu {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+}
+
+impl Display for Gpu {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        self.backend().fmt(f)
+    }
+}
+
+impl std::fmt::Debug for Gpu {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Gpu({self})")
+    }
+}
+
+/// A [`Gpu`]'s workspace, for as long as one pass queues its launches.
+pub struct Workspace<'a> {
+    space: MemorySpace,
+    kept: MutexGuard<'a, Kept>,
+}
+
+impl Workspace<'_> {
+    /// All of it, to be read.
+    pub fn as_slice(&self) -> GpuSlice<'_, f32> {
+        // SAFETY: the guard owns the memory for as long as it is borrowed.
+        unsafe { GpuSlice::new(self.kept.address, self.kept.len, self.space) }
+    }
+
+    /// All of it, to be written.
+    pub fn as_slice_mut(&mut self) -> GpuSliceMut<'_, f32> {
+        // SAFETY: the guard owns the memory for as long as it is borrowed, here mutably.
+        unsafe { GpuSliceMut::new(self.kept.address, self.kept.len, self.space) }
+    }
+}
+
+/// Tiles of `tile` elements that cover `n`: a grid's size.
+///
+/// # Panics
+/// When there are more than a grid can have, 2³¹ - 1: no tensor that fits into a GPU's memory has as many.
+pub fn tiles(n: usize, tile: u32) -> u32 {
+    let tiles = n.div_ceil(tile as usize);
+    u32::try_from(tiles).ok().filter(|tiles| *tiles < 1 << 31).expect("a tensor that fits into memory")
+}

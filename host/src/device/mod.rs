@@ -1,0 +1,116 @@
+//! Where tensors live and passes run. No op is named here.
+
+mod cpu;
+mod gpu;
+
+use std::fmt::{Display, Formatter};
+use std::str::FromStr;
+
+pub use cpu::{Cpu, accumulate};
+pub use gpu::{Gpu, GpuBuffer, GpuOptions, GpuSlice, GpuSliceMut, Workspace, tiles};
+
+use crate::{Error, Result};
+
+/// The CPU, or one stream of one GPU.
+///
+/// Cheap to clone. Two devices are equal when passes on them are ordered one after another: the CPU is, and a stream
+/// with itself.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Device {
+    /// This machine's processor, all its threads.
+    Cpu(Cpu),
+    /// A GPU's stream.
+    Gpu(Gpu),
+}
+
+impl Device {
+    /// The CPU.
+    pub fn cpu() -> Self {
+        Self::Cpu(Cpu::new())
+    }
+
+    /// The GPU with this number, on a new stream of its own.
+    ///
+    /// # Errors
+    /// [`Error::NoGpu`] when there is no driver or no such GPU.
+    pub fn gpu(ordinal: u32) -> Result<Self> {
+        Ok(Self::Gpu(Gpu::new(ordinal)?))
+    }
+
+    /// The first GPU where there is one that works, else the CPU.
+    pub fn auto() -> Self {
+        Self::gpu(0).unwrap_or_else(|_| Self::cpu())
+    }
+
+    /// Runs a validated pass.
+    ///
+    /// # Errors
+    /// The device's own errors.
+    pub fn run<P: OnCpu + OnGpu>(&self, pass: P) -> Result<()> {
+        match self {
+            Self::Cpu(cpu) => pass.on_cpu(cpu),
+            Self::Gpu(gpu) => pass.on_gpu(gpu),
+        }
+    }
+
+    /// Waits until all that was queued here is done.
+    ///
+    /// # Errors
+    /// [`Error::KernelFault`] when a kernel that was queued failed.
+    pub fn synchronize(&self) -> Result<()> {
+        match self {
+            Self::Cpu(_) => Ok(()),
+            Self::Gpu(gpu) => gpu.synchronize(),
+        }
+    }
+}
+
+impl Display for Device {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Cpu(_) => f.write_str("the CPU"),
+            Self::Gpu(gpu) => gpu.fmt(f),
+        }
+    }
+}
+
+/// `cpu`, `gpu`, `gpu:1` or `auto`.
+impl FromStr for Device {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        match name {
+            "cpu" => return Ok(Self::cpu()),
+            "auto" => return Ok(Self::auto()),
+            "gpu" => return Self::gpu(0),
+            _ => {}
+        }
+        match name.strip_prefix("gpu:").and_then(|n| n.parse().ok()) {
+            Some(ordinal) => Self::gpu(ordinal),
+            None => Err(Error::Argument {
+                op: "Device::from_str",
+                argument: "name",
+                got: format!("{name:?}"),
+                expected: "cpu, gpu, gpu:N or auto".into(),
+            }),
+        }
+    }
+}
+
+/// A validated pass that the CPU can run.
+pub trait OnCpu {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// The device's own errors.
+    fn on_cpu(self, cpu: &Cpu) -> Result<()>;
+}
+
+/// A validated pass that a GPU can run: it queues its launches and returns.
+pub trait OnGpu {
+    /// Queues it.
+    ///
+    /// # Errors
+    /// The device's own errors; [`Error::DType`] for an element type that has no kernel.
+    fn on_gpu(self, gpu: &Gpu) -> Result<()>;
+}

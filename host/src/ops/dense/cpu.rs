@@ -1,0 +1,317 @@
+use gemm::Parallelism;
+use rayon::prelude::*;
+
+use super::{Activation, Backward, Forward, Sizes, Slope};
+use crate::device::{Cpu, OnCpu, accumulate};
+use crate::{Out, Real, Result};
+
+/// Elements that one task takes at least, in whole rows.
+const CHUNK: usize = 16 * 1024;
+/// Tasks at most: each keeps a sum per column, and these are added one after another.
+const TASKS: usize = 64;
+
+/// Whole rows that one task takes. Depends on the sizes only, so that sums have one order on any number of threads.
+fn rows_per_task(sizes: Sizes) -> usize {
+    (CHUNK / sizes.outputs).max(sizes.batch.div_ceil(TASKS)).max(1)
+}
+
+impl<T: Real> OnCpu for Forward<'_, T> {
+    fn on_cpu(self, _: &Cpu) -> Result<()> {
+        let Sizes { batch, inputs, outputs } = self.sizes;
+        let b = self.b.map(|b| b.host()).transpose()?;
+        let y = self.y.host_mut()?;
+        let z = self.z.map(|z| z.host_mut()).transpose()?;
+        // w as its transpose: the strides say so.
+        let product =
+            Product { lhs: Matrix::rows(self.x.host()?, inputs), rhs: Matrix::columns(self.w.host()?, inputs) };
+        product.write([batch, outputs], inputs, y, T::zero());
+
+        let task = rows_per_task(self.sizes) * outputs;
+        let zero = T::zero();
+        match (self.activation, z) {
+            (Activation::Identity, _) => y.par_chunks_mut(task).for_each(|y| add_bias(y, outputs, b)),
+            (Activation::Relu, _) => y.par_chunks_mut(task).for_each(|y| {
+                add_bias(y, outputs, b);
+                for y in y {
+                    // So that NaN stays.
+                    *y = if *y <= zero { zero } else { *y };
+                }
+            }),
+            (Activation::Prelu(alpha), None) => {
+                let alpha = alpha.host()?;
+                y.par_chunks_mut(task).for_each(|y| {
+                    add_bias(y, outputs, b);
+                    for y in y.chunks_exact_mut(outputs) {
+                        each_slope(alpha, y, |y, alpha| *y = prelu(*y, alpha));
+                    }
+                });
+            }
+            (Activation::Prelu(alpha), Some(z)) => {
+                let alpha = alpha.host()?;
+                y.par_chunks_mut(task).zip(z.par_chunks_mut(task)).for_each(|(y, z)| {
+                    add_bias(y, outputs, b);
+                    z.copy_from_slice(y);
+                    for y in y.chunks_exact_mut(outputs) {
+                        each_slope(alpha, y, |y, alpha| *y = prelu(*y, alpha));
+                    }
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn add_bias<T: Real>(z: &mut [T], outputs: usize, b: Option<&[T]>) {
+    let Some(b) = b else { return };
+    for z in z.chunks_exact_mut(outputs) {
+        for (z, &b) in z.iter_mut().zip(b) {
+            *z += b;
+        }
+    }
+}
+
+#[inline(always)]
+fn prelu<T: Real>(z: T, alpha: T) -> T {
+    if z > T::zero() { z } else { alpha * z }
+}
+
+/// Calls `f` with each element of a row and its slope, shared or its own.
+#[inline(always)]
+fn each_slope<T: Real, E>(alpha: &[T], row: impl IntoIterator<Item = E>, mut f: impl FnMut(E, T)) {
+    match *alpha {
+        [alpha] => row.into_iter().for_each(|e| f(e, alpha)),
+        _ => row.into_iter().zip(alpha).for_each(|(e, &alpha)| f(e, alpha)),
+    }
+}
+
+impl<T: Real> OnCpu for Backward<'_, T> {
+    fn on_cpu(self, _: &Cpu) -> Result<()> {
+        let Sizes { batch, inputs, outputs } = self.sizes;
+        let dy = self.dy.host()?;
+        let gradients = self.gradients;
+        // The bias' gradient comes with dz: one pass over dy.
+        let (made, sums) = match self.slope {
+            Slope::One => (None, gradients.db.is_some().then(|| column_sums(self.sizes, dy))),
+            Slope::Relu { y } => {
+                let (dz, sums) = dz_of_relu(self.sizes, y.host()?, dy);
+                (Some(dz), Some(sums))
+            }
+            Slope::Prelu { z, alpha } => {
+                let (dz, sums) = dz_of_prelu(self.sizes, z.host()?, alpha.host()?, dy);
+                (Some(dz), Some(sums))
+            }
+        };
+        let dz = made.as_deref().unwrap_or(dy);
+        let sums = sums.unwrap_or_default();
+        if let Some(db) = gradients.db {
+            add_sums(&sums.dz, db)?;
+        }
+        if let Some(dalpha) = gradients.dalpha {
+            add_sums(&sums.dalpha, dalpha)?;
+        }
+        if let Some(Out { tensor, beta }) = gradients.dx {
+            let product = Product { lhs: Matrix::rows(dz, outputs), rhs: Matrix::rows(self.w.host()?, inputs) };
+            product.write([batch, inputs], outputs, tensor.host_mut()?, beta);
+        }
+        if let Some(Out { tensor, beta }) = gradients.dw {
+            let product = Product { lhs: Matrix::columns(dz, outputs), rhs: Matrix::rows(self.x.host()?, inputs) };
+            product.write([outputs, inputs], batch, tensor.host_mut()?, beta);
+        }
+        Ok(())
+    }
+}
+
+/// Sums over the batch, in f64; `dalpha` over the outputs too where one slope is shared.
+#[derive(Default)]
+struct Sums {
+    dz: Vec<f64>,
+    dalpha: Vec<f64>,
+}
+
+impl Sums {
+    fn zeros(outputs: usize, slopes: usize) -> Self {
+        Self { dz: vec![0.0; outputs], dalpha: vec![0.0; slopes] }
+    }
+
+    /// The tasks' sums, added in the tasks' order.
+    fn total(mut self, parts: Vec<Self>) -> Self {
+        for part in parts {
+            self.dz.iter_mut().zip(part.dz).for_each(|(sum, part)| *sum += part);
+            self.dalpha.iter_mut().zip(part.dalpha).for_each(|(sum, part)| *sum += part);
+        }
+        self
+    }
+}
+
+fn add_sums<T: Real>(sums: &[f64], out: Out<'_, T>) -> Result<()> {
+    for (out_element, &sum) in out.tensor.host_mut()?.iter_mut().zip(sums) {
+        accumulate(out_element, T::of(sum), out.beta);
+    }
+    Ok(())
+}
+
+fn column_sums<T: Real>(sizes: Sizes, dy: &[T]) -> Sums {
+    let parts = dy.par_chunks(rows_per_task(sizes) * sizes.outputs).map(|dy| {
+        let mut part = Sums::zeros(sizes.outputs, 0);
+        for dy in dy.chunks_exact(sizes.outputs) {
+            part.dz.iter_mut().zip(dy).for_each(|(sum, dy)| *sum += dy.f64());
+        }
+        part
+    });
+    Sums::zeros(sizes.outputs, 0).total(parts.collect())
+}
+
+fn dz_of_relu<T: Real>(sizes: Sizes, y: &[T], dy: &[T]) -> (Vec<T>, Sums) {
+    let mut dz = vec![T::zero(); dy.len()];
+    let task = rows_per_task(sizes) * sizes.outputs;
+    let parts = dz.par_chunks_mut(task).zip(y.par_chunks(task).zip(dy.par_chunks(task))).map(|(dz, (y, dy))| {
+        let mut part = Sums::zeros(sizes.outputs, 0);
+        let rows = y.chunks_exact(sizes.outputs).zip(dy.chunks_exact(sizes.outputs));
+        for (dz, (y, dy)) in dz.chunks_exact_mut(sizes.outputs).zip(rows) {
+            for ((dz, sum), (&y, &dy)) in dz.iter_mut().zip(&mut part.dz).zip(y.iter().zip(dy)) {
+                *dz = if y <= T::zero() { T::zero() } else { dy };
+                *sum += dz.f64();
+            }
+        }
+        part
+    });
+    let sums = Sums::zeros(sizes.outputs, 0).total(parts.collect());
+    (dz, sums)
+}
+
+fn dz_of_prelu<T: Real>(sizes: Sizes, z: &[T], alpha: &[T], dy: &[T]) -> (Vec<T>, Sums) {
+    let mut dz = vec![T::zero(); dy.len()];
+    let task = rows_per_task(sizes) * sizes.outputs;
+    let parts = dz.par_chunks_mut(task).zip(z.par_chunks(task).zip(dy.par_chunks(task))).map(|(dz, (z, dy))| {
+        let mut part = Sums::zeros(sizes.outputs, alpha.len());
+        let rows = z.chunks_exact(sizes.outputs).zip(dy.chunks_exact(sizes.outputs));
+        for (dz, (z, dy)) in dz.chunks_exact_mut(sizes.outputs).zip(rows) {
+            let elements = dz.iter_mut().zip(&mut part.dz).zip(z.iter().zip(dy));
+            let store = |dz: &mut T, sum: &mut f64, z: T, dy: T, alpha: T| {
+                // NaN counts as not positive, so that it comes out as NaN.
+                let (slope, dalpha) = if z > T::zero() { (T::one(), 0.0) } else { (alpha, z.f64() * dy.f64()) };
+                *dz = slope * dy;
+                *sum += dz.f64();
+                dalpha
+            };
+            if let [alpha] = *alpha {
+                for ((dz, sum), (&z, &dy)) in elements {
+                    part.dalpha[0] += store(dz, sum, z, dy, alpha);
+                }
+            } else {
+                for (((dz, sum), (&z, &dy)), (&alpha, dalpha)) in elements.zip(alpha.iter().zip(&mut part.dalpha)) {
+                    *dalpha += store(dz, sum, z, dy, alpha);
+                }
+            }
+        }
+        part
+    });
+    let sums = Sums::zeros(sizes.outputs, alpha.len()).total(parts.collect());
+    (dz, sums)
+}
+
+/// A matrix over a slice, with the distances from row to row and from column to column.
+#[derive(Clone, Copy)]
+struct Matrix<'a, T> {
+    elements: &'a [T],
+    row: usize,
+    column: usize,
+}
+
+impl<'a, T> Matrix<'a, T> {
+    /// Rows of this length, one after another.
+    fn rows(elements: &'a [T], length: usize) -> Self {
+        Self { elements, row: length, column: 1 }
+    }
+
+    /// Columns of this length, one after another: the transpose of [`Matrix::rows`].
+    fn columns(elements: &'a [T], length: usize) -> Self {
+        Self { elements, row: 1, column: length }
+    }
+
+    /// Whether element `[rows - 1, columns - 1]`, and so every one, is in the slice.
+    fn holds(&self, rows: usize, columns: usize) -> bool {
+        rows == 0 || columns == 0 || (rows - 1) * self.row + (columns - 1) * self.column < self.elements.len()
+    }
+}
+
+struct Product<'a, T> {
+    lhs: Matrix<'a, T>,
+    rhs: Matrix<'a, T>,
+}
+
+impl<T: Real> Product<'_, T> {
+    /// `out = lhs · rhs + beta * out`, `out` row-major of this shape, summing over `depth`.
+    fn write(&self, [rows, columns]: [usize; 2], depth: usize, out: &mut [T], beta: T) {
+        let Self { lhs, rhs } = self;
+        assert!(lhs.holds(rows, depth) && rhs.holds(depth, columns) && out.len() == rows * columns);
+        // SAFETY: every element that the shapes and strides name is in its slice, as just checked; `out` is borrowed
+        // mutably and so is no part of the others; `T` is f32 or f64, which the crate computes.
+        unsafe {
+            gemm::gemm(
+                rows,
+                columns,
+                depth,
+                out.as_mut_ptr(),
+                1,
+                columns as isize,
+                beta != T::zero(),
+                lhs.elements.as_ptr(),
+                lhs.column as isize,
+                lhs.row as isize,
+                rhs.elements.as_ptr(),
+                rhs.column as isize,
+                rhs.row as isize,
+                beta,
+                T::one(),
+                false,
+                false,
+                false,
+                // All of rayon's threads. How the work is cut depends on their number, the order of no sum does.
+                Parallelism::Rayon(0),
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn values(len: usize, salt: usize) -> Vec<f32> {
+        (0..len).map(|i| ((i * 7919 + salt) % 1009) as f32 / 1009.0 - 0.5).collect()
+    }
+
+    /// The same bits whatever the number of threads.
+    #[test]
+    fn order_of_sums_does_not_depend_on_the_threads() {
+        for (batch, inputs, outputs) in [(300, 200, 130), (1, 3000, 500), (2000, 9, 17), (40, 5000, 3)] {
+            let sizes = Sizes { batch, inputs, outputs };
+            let (x, w) = (values(batch * inputs, 1), values(outputs * inputs, 2));
+            let (z, dy, alpha) = (values(batch * outputs, 3), values(batch * outputs, 4), values(outputs, 5));
+            let run = |threads| {
+                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+                pool.install(|| {
+                    let write = |product: Product<'_, f32>, shape: [usize; 2], depth| {
+                        let mut out = vec![0.5; shape[0] * shape[1]];
+                        product.write(shape, depth, &mut out, 2.0);
+                        out
+                    };
+                    let (x, w) = (Matrix::rows(&x, inputs), Matrix::rows(&w, inputs));
+                    let (dz, sums) = dz_of_prelu(sizes, &z, &alpha, &dy);
+                    let wt = Matrix { row: w.column, column: w.row, ..w };
+                    let y = write(Product { lhs: x, rhs: wt }, [batch, outputs], inputs);
+                    let dx = write(Product { lhs: Matrix::rows(&dz, outputs), rhs: w }, [batch, inputs], outputs);
+                    let dw = write(Product { lhs: Matrix::columns(&dz, outputs), rhs: x }, [outputs, inputs], batch);
+                    let bits = |v: &[f32]| v.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+                    let sums = [sums.dz, sums.dalpha].map(|v| v.iter().map(|v| v.to_bits()).collect::<Vec<_>>());
+                    ([y, dx, dw].map(|v| bits(&v)), sums)
+                })
+            };
+            let expected = run(1);
+            for threads in [2, 3, 7] {
+                assert!(run(threads) == expected, "{sizes:?} on {threads} threads");
+            }
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! Fully connected layer with bias and activation: `y[n, o] = act(z[n, o])`, `z[n, o] = sum_i x[n, i] w[o, i] + b[o]`.
+//!
+//! `x: [N, I]`, `w: [O, I]`, `b: [O]` if any; `act` is the identity, ReLU or PReLU ([`Activation`]). Backward, with
+//! `dz = act'(z) dy`:
+//! - `dx = dz · w`, `dw = dzᵀ · x`, `db = sum over n of dz`;
+//! - `dalpha = sum of z dy where z <= 0`, over all (`alpha: [1]`) or over `n` (`alpha: [O]`).
+//!
+//! `dz` is `dy` where `z > 0`. Where `z <= 0` it is 0 for ReLU and `alpha dy` for PReLU; NaN counts as positive for
+//! ReLU and as negative for PReLU, as in [`relu`](crate::ops::relu) and [`prelu`](crate::ops::prelu).
+//!
+//! What backward needs of `z` is [`Saved`]: nothing for the identity, the output for ReLU, `z` itself for PReLU.
+
+mod cpu;
+mod gpu;
+mod init;
+mod plan;
+
+pub use init::{Generator, Init};
+
+use crate::{Error, Out, Real, Result, Tensor, check};
+
+/// What is applied to the product and the bias.
+#[derive(Clone, Copy, Debug, Default)]
+pub enum Activation<'a, T: Real> {
+    /// Nothing: `y = z`.
+    #[default]
+    Identity,
+    /// `y = z` where `z > 0`, else 0; NaN stays NaN.
+    Relu,
+    /// `y = z` where `z > 0`, else `alpha z`; `alpha` is `[1]`, or `[O]` for one slope per output.
+    Prelu(&'a Tensor<T>),
+}
+
+/// What [`backward`] needs of the forward pass besides its inputs.
+#[derive(Clone, Debug)]
+pub enum Saved<T: Real> {
+    /// The identity's slope is 1 everywhere: nothing.
+    Identity,
+    /// `y > 0` exactly where `z > 0`, so the output does; it shares the memory of [`Output::y`].
+    Relu {
+        /// The output, `[N, O]`.
+        y: Tensor<T>,
+    },
+    /// `alpha` may be zero or negative, so that `y` does not tell the sign of `z`, and `dalpha` needs its value.
+    Prelu {
+        /// The product with the bias, before the activation, `[N, O]`.
+        z: Tensor<T>,
+    },
+}
+
+/// What [`forward`] gives.
+#[derive(Clone, Debug)]
+pub struct Output<T: Real> {
+    /// The layer's output, `[N, O]`.
+    pub y: Tensor<T>,
+    /// To be handed to [`backward`].
+    pub saved: Saved<T>,
+}
+
+/// Where [`backward`] puts the gradients; those that are `None` are not computed.
+#[derive(Debug)]
+pub struct Gradients<'a, T: Real> {
+    /// Of the input, `[N, I]`.
+    pub dx: Option<Out<'a, T>>,
+    /// Of the weights, `[O, I]`.
+    pub dw: Option<Out<'a, T>>,
+    /// Of the bias, `[O]`.
+    pub db: Option<Out<'a, T>>,
+    /// Of PReLU's slopes, of `alpha`'s shape; an error with another activation.
+    pub dalpha: Option<Out<'a, T>>,
+}
+
+/// None of them.
+impl<T: Real> Default for Gradients<'_, T> {
+    fn default() -> Self {
+        Self { dx: None, dw: None, db: None, dalpha: None }
+    }
+}
+
+/// `N`, `I` and `O`.
+#[derive(Clone, Copy, Debug)]
+struct Sizes {
+    batch: usize,
+    inputs: usize,
+    outputs: usize,
+}
+
+/// A forward pass whose arguments have been checked.
+struct Forward<'a, T: Real> {
+    sizes: Sizes,
+    x: &'a Tensor<T>,
+    w: &'a Tensor<T>,
+    b: Option<&'a Tensor<T>>,
+    activation: Activation<'a, T>,
+    y: &'a mut Tensor<T>,
+    /// Where backward will need it; only with PReLU.
+    z: Option<&'a mut Tensor<T>>,
+}
+
+/// A backward pass whose arguments have been checked.
+struct Backward<'a, T: Real> {
+    sizes: Sizes,
+    x: &'a Tensor<T>,
+    w: &'a Tensor<T>,
+    slope: Slope<'a, T>,
+    dy: &'a Tensor<T>,
+    gradients: Gradients<'a, T>,
+}
+
+/// What the activation's derivative is made of.
+#[derive(Clone, Copy)]
+enum Slope<'a, T: Real> {
+    One,
+    Relu { y: &'a Tensor<T> },
+    Prelu { z: &'a Tensor<T>, alpha: &'a Tensor<T> },
+}
+
+/// `act(x · wᵀ + b)`, and what [`backward`] needs of it.
+///
+/// # Errors
+/// [`Error::Shape`] and [`Error::Device`] for tensors that do not go together; [`Error::DType`] for `f64` on a GPU; the
+/// device's own errors.
+pub fn forward<T: Real>(
+    x: &Tensor<T>,
+    w: &Tensor<T>,
+    b: Option<&Tensor<T>>,
+    activation: Activation<'_, T>,
+) -> Result<Output<T>> {
+    let sizes = check_forward("dense.forward", x, w, b, activation)?;
+    let mut y = Tensor::empty(x.device(), &[sizes.batch, sizes.outputs])?;
+    let mut z = match activation {
+        Activation::Prelu(_) => Some(y.empty_like()?),
+        Activation::Identity | Activation::Relu => None,
+    };
+    x.device().run(Forward { sizes, x, w, b, activation, y: &mut y, z: z.as_mut() })?;
+    let saved = match (activation, z) {
+        (Activation::Relu, _) => Saved::Relu { y: y.clone() },
+        (_, Some(z)) => Saved::Prelu { z },
+        (_, None) => Saved::Identity,
+    };
+    Ok(Output { y, saved })
+}
+
+/// [`forward`] where no backward will follow: the same bits, and nothing is saved.
+///
+/// # Errors
+/// As [`forward`].
+pub fn forward_inference<T: Real>(
+    x: &Tensor<T>,
+    w: &Tensor<T>,
+    b: Option<&Tensor<T>>,
+    activation: Activation<'_, T>,
+) -> Result<Tensor<T>> {
+    let sizes = check_forward("dense.forward_inference", x, w, b, activation)?;
+    let mut y = Tensor::empty(x.device(), &[sizes.batch, sizes.outputs])?;
+    x.device().run(Forward { sizes, x, w, b, activation, y: &mut y, z: None })?;
+    Ok(y)
+}
+
+/// The gradients that are asked for, given `dy: [N, O]` and what the forward pass saved.
+///
+/// # Errors
+/// As [`forward`]; [`Error::Argument`] when `saved` is another activation's, or `dalpha` is asked for without PReLU.
+pub fn backward<T: Real>(
+    x: &Tensor<T>,
+    w: &Tensor<T>,
+    activation: Activation<'_, T>,
+    saved: &Saved<T>,
+    dy: &Tensor<T>,
+    gradients: Gradients<'_, T>,
+) -> Result<()> {
+    const OP: &str = "dense.backward";
+    let sizes = check_forward(OP, x, w, None, activation)?;
+    let output = [sizes.batch, sizes.outputs];
+    check::device(OP, "dy", dy, x)?;
+    check::shape(OP, "dy", dy, &output)?;
+    let slope = match (activation, saved) {
+        (Activation::Identity, Saved::Identity) => Slope::One,
+        (Activation::Relu, Saved::Relu { y }) => Slope::Relu { y },
+        (Activation::Prelu(alpha), Saved::Prelu { z }) => Slope::Prelu { z, alpha },
+        (activation, saved) => {
+            return Err(Error::Argument {
+                op: OP,
+                argument: "saved",
+                got: format!("of a forward with {}", saved.activation()),
+                expected: format!("of one with {}, the activation given here", activation.name()),
+            });
+        }
+    };
+    if let Slope::Relu { y: saved } | Slope::Prelu { z: saved, .. } = slope {
+        check::device(OP, "saved", saved, x)?;
+        check::shape(OP, "saved", saved, &output)?;
+    }
+    for (argument, out, shape) in
+        [("dx", &gradients.dx, x.shape()), ("dw", &gradients.dw, w.shape()), ("db", &gradients.db, &[sizes.outputs])]
+    {
+        if let Some(out) = out {
+            check::device(OP, argument, out.tensor, x)?;
+            check::shape(OP, argument, out.tensor, shape)?;
+        }
+    }
+    match (&gradients.dalpha, activation) {
+        (None, _) => {}
+        (Some(dalpha), Activation::Prelu(alpha)) => check::like(OP, "dalpha", dalpha.tensor, alpha)?,
+        (Some(_), activation) => {
+            return Err(Error::Argument {
+                op: OP,
+                argument: "dalpha",
+                got: format!("asked for with {}", activation.name()),
+                expected: "none: only PReLU has slopes to learn".into(),
+            });
+        }
+    }
+    x.device().run(Backward { sizes, x, w, slope, dy, gradients })
+}
+
+impl<T: Real> Activation<'_, T> {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Identity => "the identity",
+            Self::Relu => "ReLU",
+            Self::Prelu(_) => "PReLU",
+        }
+    }
+}
+
+impl<T: Real> Saved<T> {
+    fn activation(&self) -> &'static str {
+        match self {
+            Self::Identity => "the identity",
+            Self::Relu { .. } => "ReLU",
+            Self::Prelu { .. } => "PReLU",
+        }
+    }
+}
+
+fn check_forward<T: Real>(
+    op: &'static str,
+    x: &Tensor<T>,
+    w: &Tensor<T>,
+    b: Option<&Tensor<T>>,
+    activation: Activation<'_, T>,
+) -> Result<Sizes> {
+    let shape = |argument, tensor: &Tensor<T>, expected: String| {
+        Err(Error::Shape { op, argument, got: tensor.shape().to_vec(), expected })
+    };
+    let &[batch, inputs] = x.shape() else {
+        return shape("x", x, "[N, I]".into());
+    };
+    check::only_batch_may_be_zero(op, "x", x)?;
+    check::device(op, "w", w, x)?;
+    let outputs = match *w.shape() {
+        [outputs, i] if outputs > 0 && i == inputs => outputs,
+        _ => return shape("w", w, format!("[O, {inputs}] with O > 0 for x {:?}", x.shape())),
+    };
+    if let Some(b) = b {
+        check::device(op, "b", b, x)?;
+        check::shape(op, "b", b, &[outputs])?;
+    }
+    if let Activation::Prelu(alpha) = activation {
+        check::device(op, "alpha", alpha, x)?;
+        if ![1, outputs].contains(&alpha.len()) || alpha.shape().len() != 1 {
+            return shape("alpha", alpha, format!("[1] or [{outputs}] for w {:?}", w.shape()));
+        }
+    }
+    Ok(Sizes { batch, inputs, outputs })
+}

@@ -1,0 +1,123 @@
+//! How a product is cut up for the GPU.
+
+use cuda_std::launch::LaunchDims;
+use kernels::dense::{
+    DEPTH, LARGE, LARGE_BLOCK, LARGE_PER_MULTIPROCESSOR, SMALL, SMALL_BLOCK, SMALL_PER_MULTIPROCESSOR, Shape,
+};
+
+use crate::device::tiles;
+
+/// Multiprocessors that a cut should keep busy: those of an H100 or H200. Any number is right; on a smaller GPU the
+/// blocks come in more waves. Not asked of the GPU, so that results do not depend on which one it is.
+const MULTIPROCESSORS: u32 = 132;
+/// The least depth of a split, of large and of small tiles: below, adding the parts costs more than the splits win.
+const LEAST_DEPTH: [usize; 2] = [256, 128];
+/// Blocks that a grid can have along y.
+const MAX_GRID_Y: usize = 65_535;
+
+/// Columns that a product can have.
+pub(super) const MAX_COLUMNS: usize = MAX_GRID_Y * LARGE as usize;
+
+/// The tiles that there are kernels for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tile {
+    Large,
+    Small,
+}
+
+/// A product's tiles, and the parts that its depth is split into.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Plan {
+    pub tile: Tile,
+    pub splits: u32,
+    pub shape: Shape,
+}
+
+impl Plan {
+    /// For `rows × columns` sums over `depth`; `None` when that is more than a launch can name.
+    pub fn new(rows: usize, columns: usize, depth: usize) -> Option<Self> {
+        let small_enough = |n: usize| u32::try_from(n).ok().filter(|&n| n < 1 << 31);
+        let (r, c, d) = (small_enough(rows)?, small_enough(columns)?, small_enough(depth)?);
+        if columns > MAX_COLUMNS {
+            return None;
+        }
+        let blocks = |side: u32| rows.div_ceil(side as usize) * columns.div_ceil(side as usize);
+        // As many splits as fill the GPU once, where the depth is worth that many.
+        let splits = |side, per_multiprocessor: u32, least: usize| {
+            let room = (MULTIPROCESSORS * per_multiprocessor) as usize / blocks(side).max(1);
+            room.min(depth / least).max(1)
+        };
+        let large = splits(LARGE, LARGE_PER_MULTIPROCESSOR, LEAST_DEPTH[0]);
+        let large_fills = blocks(LARGE) * large >= MULTIPROCESSORS as usize;
+        let too_wide_for_small = columns.div_ceil(SMALL as usize) > MAX_GRID_Y;
+        let (tile, splits) = if large_fills && rows.min(columns) > SMALL as usize || too_wide_for_small {
+            (Tile::Large, large)
+        } else {
+            (Tile::Small, splits(SMALL, SMALL_PER_MULTIPROCESSOR, LEAST_DEPTH[1]))
+        };
+        // Equal parts of whole slices; rounding up may leave fewer of them.
+        let depth_per_split = d.div_ceil(splits as u32).next_multiple_of(DEPTH).max(DEPTH);
+        let splits = d.div_ceil(depth_per_split).max(1);
+        Some(Self { tile, splits, shape: Shape { rows: r, columns: c, depth: d, depth_per_split } })
+    }
+
+    /// The grid and the block.
+    pub fn dims(&self) -> LaunchDims {
+        let (side, block) = match self.tile {
+            Tile::Large => (LARGE, LARGE_BLOCK),
+            Tile::Small => (SMALL, SMALL_BLOCK),
+        };
+        let Shape { rows, columns, .. } = self.shape;
+        LaunchDims::new([tiles(rows as usize, side), tiles(columns as usize, side), self.splits], block)
+    }
+
+    /// Elements of all parts; none where the depth is not split.
+    pub fn parts(&self) -> usize {
+        if self.splits == 1 {
+            return 0;
+        }
+        self.splits as usize * self.shape.rows as usize * self.shape.columns as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cut(rows: usize, columns: usize, depth: usize) -> (Tile, u32) {
+        let plan = Plan::new(rows, columns, depth).unwrap();
+        let covered = plan.splits as usize * plan.shape.depth_per_split as usize;
+        assert!(covered >= depth && covered - depth < plan.shape.depth_per_split as usize || depth == 0);
+        assert_eq!(plan.shape.depth_per_split % DEPTH, 0);
+        (plan.tile, plan.splits)
+    }
+
+    #[test]
+    fn fills_the_gpu() {
+        assert_eq!(cut(4096, 4096, 4096), (Tile::Large, 1));
+        // 64 large tiles for 264 places.
+        assert_eq!(cut(1024, 1024, 1024), (Tile::Large, 4));
+        assert_eq!(cut(128, 4096, 4096), (Tile::Large, 8));
+        // 64 small tiles; the depth is worth 4 splits.
+        assert_eq!(cut(512, 512, 512), (Tile::Small, 4));
+        assert_eq!(cut(64, 128, 512), (Tile::Small, 4));
+        // Many rows, few columns: half of each large tile would be empty.
+        assert_eq!(cut(1_000_000, 10, 784).0, Tile::Small);
+    }
+
+    #[test]
+    fn small_and_empty_products_are_one_part() {
+        assert_eq!(cut(1, 1, 1), (Tile::Small, 1));
+        assert_eq!(cut(10, 20, 0), (Tile::Small, 1));
+        assert_eq!(cut(10, 20, 127), (Tile::Small, 1));
+        assert_eq!(cut(0, 20, 300), (Tile::Small, 2));
+    }
+
+    #[test]
+    fn refuses_what_no_grid_covers() {
+        assert_eq!(cut(1, MAX_COLUMNS, 1).0, Tile::Large);
+        assert!(Plan::new(1, MAX_COLUMNS + 1, 1).is_none());
+        assert!(Plan::new(1 << 31, 1, 1).is_none());
+        assert!(Plan::new(1, 1, 1 << 31).is_none());
+    }
+}

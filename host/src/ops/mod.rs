@@ -1,0 +1,21 @@
+//! One folder per op: `mod.rs` says what it computes and checks the arguments, `cpu.rs` and `gpu.rs` compute it.
+//!
+//! Every pass comes the same way: a function of the op's module checks shapes and devices once, makes a struct of what
+//! the pass needs, and hands it to the device of its first input ([`Device::run`](crate::Device::run)).
+
+mod window;
+
+pub mod adam;
+pub mod add2;
+pub mod avg_pool;
+pub mod dense;
+pub mod exp;
+pub mod gaussian_pool;
+pub mod max_pool;
+pub mod prelu;
+pub mod relu;
+pub mod scale_add;
+pub mod sgd;
+pub mod softmax_cross_entropy;
+
+pub use window::Window;

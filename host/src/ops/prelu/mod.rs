@@ -1,0 +1,94 @@
+//! Parametric rectified linear unit: `y = x` where `x > 0`, else `alpha * x` (He et al., ICCV 2015, arXiv 1502.01852).
+//!
+//! `alpha` is one slope for all (`[1]`) or one per channel (`[C]`, dimension 1 of `x`: features of `[N, F]`, maps of
+//! `[N, C, H, W]`). Backward needs `x`:
+//! - `dx = dy` where `x > 0`, else `alpha * dy`;
+//! - `dalpha = sum of x * dy where x <= 0`, over all but the channels.
+//!
+//! At `x = 0` the slope is `alpha`. NaN in, NaN out.
+
+mod cpu;
+mod gpu;
+
+use crate::{Error, Out, Real, Result, Tensor, check};
+
+/// `x` as `[outer, channels, inner]`; one shared slope is one channel.
+#[derive(Clone, Copy, Debug)]
+struct Layout {
+    outer: usize,
+    channels: usize,
+    inner: usize,
+}
+
+/// A forward pass whose arguments have been checked.
+struct Forward<'a, T: Real> {
+    layout: Layout,
+    x: &'a Tensor<T>,
+    alpha: &'a Tensor<T>,
+    y: &'a mut Tensor<T>,
+}
+
+/// A backward pass whose arguments have been checked.
+struct Backward<'a, T: Real> {
+    layout: Layout,
+    x: &'a Tensor<T>,
+    alpha: &'a Tensor<T>,
+    dy: &'a Tensor<T>,
+    dx: Option<Out<'a, T>>,
+    dalpha: Option<Out<'a, T>>,
+}
+
+/// `y = prelu(x)`, with `x` of any shape when `alpha` is `[1]`, of at least two dimensions when it is `[C]`.
+///
+/// # Errors
+/// [`Error::Shape`] and [`Error::Device`] for tensors that do not go together; [`Error::DType`] for `f64` on a GPU; the
+/// device's own errors.
+pub fn forward<T: Real>(x: &Tensor<T>, alpha: &Tensor<T>) -> Result<Tensor<T>> {
+    let layout = layout("prelu.forward", x, alpha)?;
+    let mut y = x.empty_like()?;
+    x.device().run(Forward { layout, x, alpha, y: &mut y })?;
+    Ok(y)
+}
+
+/// Both gradients, each where asked for; `dx` is of `x`'s shape, `dalpha` of `alpha`'s.
+///
+/// # Errors
+/// As [`forward`].
+pub fn backward<T: Real>(
+    x: &Tensor<T>,
+    alpha: &Tensor<T>,
+    dy: &Tensor<T>,
+    dx: Option<Out<'_, T>>,
+    dalpha: Option<Out<'_, T>>,
+) -> Result<()> {
+    const OP: &str = "prelu.backward";
+    let layout = layout(OP, x, alpha)?;
+    check::like(OP, "dy", dy, x)?;
+    if let Some(dx) = &dx {
+        check::like(OP, "dx", dx.tensor, x)?;
+    }
+    if let Some(dalpha) = &dalpha {
+        check::like(OP, "dalpha", dalpha.tensor, alpha)?;
+    }
+    x.device().run(Backward { layout, x, alpha, dy, dx, dalpha })
+}
+
+fn layout<T: Real>(op: &'static str, x: &Tensor<T>, alpha: &Tensor<T>) -> Result<Layout> {
+    check::device(op, "alpha", alpha, x)?;
+    check::only_batch_may_be_zero(op, "x", x)?;
+    match (alpha.shape(), x.shape()) {
+        ([1], _) => Ok(Layout { outer: 1, channels: 1, inner: x.len() }),
+        ([c], [outer, channels, rest @ ..]) if c == channels => {
+            Ok(Layout { outer: *outer, channels: *channels, inner: rest.iter().product() })
+        }
+        (got, shape) => Err(Error::Shape {
+            op,
+            argument: "alpha",
+            got: got.to_vec(),
+            expected: match shape.get(1) {
+                Some(channels) => format!("[1] or [{channels}] for x {shape:?}"),
+                None => format!("[1] for x {shape:?}"),
+            },
+        }),
+    }
+}

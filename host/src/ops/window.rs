@@ -1,0 +1,416 @@
+//! The window that pooling ops slide over an image, with PyTorch's rules for sizes and edges.
+
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use crate::device::accumulate;
+use crate::{Error, Real, Result};
+
+/// Size, stride, padding and dilation of a two-dimensional window, each as `[vertical, horizontal]`.
+///
+/// ```
+/// use ferrolayer::ops::Window;
+///
+/// let window = Window::new([3, 3]).stride([2, 2]).padding([1, 1]);
+/// assert_eq!(window.output_size("example", [112, 112]).unwrap(), [56, 56]);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// Positions in the window.
+    pub size: [usize; 2],
+    /// Steps between windows.
+    pub stride: [usize; 2],
+    /// Positions outside the image, on each side, at which windows may begin and end; at most half the window.
+    pub padding: [usize; 2],
+    /// Steps between the window's positions.
+    pub dilation: [usize; 2],
+    /// Whether a last window that begins inside the image or its first padding, and ends past the last padding, counts.
+    pub ceil_mode: bool,
+}
+
+impl Window {
+    /// A window whose stride is its size, with no padding and no dilation.
+    pub fn new(size: [usize; 2]) -> Self {
+        Self { size, stride: size, padding: [0, 0], dilation: [1, 1], ceil_mode: false }
+    }
+
+    /// Sets the steps between windows.
+    #[must_use]
+    pub fn stride(mut self, stride: [usize; 2]) -> Self {
+        self.stride = stride;
+        self
+    }
+
+    /// Sets the padding.
+    #[must_use]
+    pub fn padding(mut self, padding: [usize; 2]) -> Self {
+        self.padding = padding;
+        self
+    }
+
+    /// Sets the steps between the window's positions.
+    #[must_use]
+    pub fn dilation(mut self, dilation: [usize; 2]) -> Self {
+        self.dilation = dilation;
+        self
+    }
+
+    /// Sets whether an incomplete last window counts.
+    #[must_use]
+    pub fn ceil_mode(mut self, ceil_mode: bool) -> Self {
+        self.ceil_mode = ceil_mode;
+        self
+    }
+
+    /// The number of positions in the window.
+    pub fn positions(&self) -> usize {
+        self.size[0].saturating_mul(self.size[1])
+    }
+
+    /// The output's height and width for an image of this height and width.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] when size, stride or dilation is zero, or the padding more than half the window;
+    /// [`Error::Shape`] when no window fits.
+    pub fn output_size(&self, op: &'static str, image: [usize; 2]) -> Result<[usize; 2]> {
+        for (argument, values) in [("window", self.size), ("stride", self.stride), ("dilation", self.dilation)] {
+            if values.contains(&0) {
+                return Err(Error::Argument {
+                    op,
+                    argument,
+                    got: format!("{values:?}"),
+                    expected: "at least 1 each way".into(),
+                });
+            }
+        }
+        if (0..2).any(|axis| self.padding[axis] > self.size[axis] / 2) {
+            return Err(Error::Argument {
+                op,
+                argument: "padding",
+                got: format!("{:?}", self.padding),
+                expected: format!("at most half the window {:?}", self.size),
+            });
+        }
+        let mut output = [0; 2];
+        for axis in 0..2 {
+            output[axis] = self.outputs_along(axis, image[axis]).ok_or_else(|| Error::Shape {
+                op,
+                argument: "x",
+                got: image.to_vec(),
+                expected: format!("a height and a width that a window {:?} fits into", self.size),
+            })?;
+        }
+        Ok(output)
+    }
+
+    /// What a kernel needs of the window, for `planes` images of this height and width.
+    ///
+    /// # Errors
+    /// As [`Window::output_size`]; [`Error::Shape`] when a plane or the number of planes passes the kernels' indices.
+    pub(crate) fn launch(&self, op: &'static str, planes: usize, image: [usize; 2]) -> Result<kernels::window::Window> {
+        let output = self.output_size(op, image)?;
+        let too_large = |got: Vec<usize>| Error::Shape {
+            op,
+            argument: "x",
+            got,
+            expected: "fewer than 2^31 elements a plane, in fewer than 2^31 planes, and a window smaller than that"
+                .into(),
+        };
+        let narrow = |pair: [usize; 2]| match pair.map(i32::try_from) {
+            [Ok(a), Ok(b)] => Ok([a as u32, b as u32]),
+            _ => Err(too_large(pair.to_vec())),
+        };
+        for plane in [image, output] {
+            i32::try_from(plane[0].saturating_mul(plane[1])).map_err(|_| too_large(plane.to_vec()))?;
+        }
+        for (axis, length) in image.into_iter().enumerate() {
+            // The furthest that a kernel's position gets, counted from the padding's begin.
+            let extent = self.extent(axis).unwrap_or(usize::MAX);
+            let reach = (length + 2 * self.padding[axis]).saturating_add(extent).saturating_add(self.stride[axis]);
+            i32::try_from(reach).map_err(|_| too_large(vec![length, extent]))?;
+        }
+        Ok(kernels::window::Window {
+            planes: i32::try_from(planes).map_err(|_| too_large(vec![planes]))? as u32,
+            input: narrow(image)?,
+            output: narrow(output)?,
+            size: narrow(self.size)?,
+            stride: narrow(self.stride)?,
+            padding: narrow(self.padding)?,
+            dilation: narrow(self.dilation)?,
+        })
+    }
+
+    /// From the window's first position to its last, both counted; `None` when that passes `usize`.
+    fn extent(&self, axis: usize) -> Option<usize> {
+        self.dilation[axis].checked_mul(self.size[axis] - 1)?.checked_add(1)
+    }
+
+    /// Windows along one axis, as `torch.nn.functional` counts them (`pooling_output_shape` in ATen).
+    fn outputs_along(&self, axis: usize, length: usize) -> Option<usize> {
+        let extent = self.extent(axis)?;
+        let (stride, padding) = (self.stride[axis], self.padding[axis]);
+        let padded = length.checked_add(2 * padding)?;
+        let slack = padded.checked_sub(extent);
+        // PyTorch rounds towards minus infinity: with ceil_mode an image smaller than the window may still get one.
+        let steps = match (slack, self.ceil_mode) {
+            (Some(slack), false) => slack / stride,
+            (Some(slack), true) => slack.div_ceil(stride),
+            (None, true) if extent - padded < stride => 0,
+            (None, _) => return None,
+        };
+        let mut outputs = steps + 1;
+        if self.ceil_mode && (outputs - 1) * stride >= length + padding {
+            outputs -= 1;
+        }
+        (outputs > 0).then_some(outputs)
+    }
+}
+
+/// The windows over a batch of images: the geometry that a pooling pass has checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Windows {
+    pub window: Window,
+    /// Images and channels.
+    pub batch: [usize; 2],
+    /// Height and width of the input.
+    pub input: [usize; 2],
+    /// Height and width of the output.
+    pub output: [usize; 2],
+}
+
+impl Windows {
+    /// The windows over an input of this shape, `[N, C, H, W]`.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] for another number of dimensions or a zero other than the batch's; as [`Window::output_size`].
+    pub fn new(op: &'static str, argument: &'static str, shape: &[usize], window: &Window) -> Result<Self> {
+        match *shape {
+            [n, c, h, w] if c > 0 && h > 0 && w > 0 => {
+                let output = window.output_size(op, [h, w])?;
+                Ok(Self { window: *window, batch: [n, c], input: [h, w], output })
+            }
+            _ => Err(Error::Shape {
+                op,
+                argument,
+                got: shape.to_vec(),
+                expected: "[N, C, H, W] with no zero but for N".into(),
+            }),
+        }
+    }
+
+    /// The shape of the output.
+    pub fn output_shape(&self) -> [usize; 4] {
+        [self.batch[0], self.batch[1], self.output[0], self.output[1]]
+    }
+
+    /// What a kernel needs of them.
+    ///
+    /// # Errors
+    /// As [`Window::launch`].
+    pub fn launch(&self, op: &'static str) -> Result<kernels::window::Window> {
+        self.window.launch(op, self.batch[0] * self.batch[1], self.input)
+    }
+
+    /// The outputs along `axis` whose window has its `position` inside the image.
+    pub fn outputs_at(&self, axis: usize, position: usize) -> Range<usize> {
+        let Window { stride, padding, dilation, .. } = self.window;
+        let offset = position * dilation[axis];
+        let first = padding[axis].saturating_sub(offset).div_ceil(stride[axis]);
+        let end = (self.input[axis] + padding[axis]).saturating_sub(offset).div_ceil(stride[axis]);
+        let end = end.min(self.output[axis]);
+        first.min(end)..end
+    }
+
+    /// The positions along `axis` of an output's window that are inside the image; where none is, an empty range at the
+    /// first whose coordinate is not negative.
+    pub fn positions_inside(&self, axis: usize, output: usize) -> Range<usize> {
+        let Window { size, stride, padding, dilation, .. } = self.window;
+        let begin = output * stride[axis];
+        let first = padding[axis].saturating_sub(begin).div_ceil(dilation[axis]);
+        let end = (self.input[axis] + padding[axis] - begin).div_ceil(dilation[axis]).min(size[axis]);
+        first..end.max(first)
+    }
+
+    /// The input's coordinate along `axis` at a `position` of an output's window.
+    ///
+    /// Only for positions inside the image.
+    pub fn coordinate(&self, axis: usize, output: usize, position: usize) -> usize {
+        output * self.window.stride[axis] + position * self.window.dilation[axis] - self.window.padding[axis]
+    }
+
+    /// The outputs along `axis` whose windows reach into `inputs`; with dilation also some that step over them.
+    pub fn outputs_over(&self, axis: usize, inputs: &Range<usize>) -> Range<usize> {
+        let (stride, padding) = (self.window.stride[axis], self.window.padding[axis]);
+        let extent = self.window.dilation[axis] * (self.window.size[axis] - 1) + 1;
+        let first = (inputs.start + padding + 1).saturating_sub(extent).div_ceil(stride);
+        let end = (inputs.end + padding).div_ceil(stride).min(self.output[axis]);
+        first.min(end)..end
+    }
+}
+
+/// Elements that one task on the CPU takes: long enough to hide the task's cost, short enough for its caches.
+const TASK: usize = 32 * 1024;
+
+/// Rows of this width that make one task; at least one.
+pub(crate) fn rows_per_task(width: usize) -> usize {
+    (TASK / width).max(1)
+}
+
+/// `dx = result + beta * dx`, with the result of `f` for bands of whole rows of planes of this height and width.
+///
+/// `f` gets the plane, its rows in this band, and zeros to add the result to; bands run on all threads. What a band is
+/// does not depend on the number of threads.
+pub(crate) fn for_each_band<T: Real>(
+    dx: &mut [T],
+    [height, width]: [usize; 2],
+    beta: T,
+    f: impl Fn(usize, Range<usize>, &mut [T]) + Sync,
+) {
+    let (plane, band) = (height * width, rows_per_task(width).min(height));
+    dx.par_chunks_mut(plane).with_min_len(TASK.div_ceil(plane)).enumerate().for_each(|(plane, dx)| {
+        dx.par_chunks_mut(band * width).enumerate().for_each(|(index, dx)| {
+            let rows = index * band..index * band + dx.len() / width;
+            if beta == T::zero() {
+                dx.fill(T::zero());
+                f(plane, rows, dx);
+            } else {
+                let mut result = vec![T::zero(); dx.len()];
+                f(plane, rows, &mut result);
+                for (dx, result) in dx.iter_mut().zip(result) {
+                    accumulate(dx, result, beta);
+                }
+            }
+        });
+    });
+}
+
+/// Calls `f` with each of `out` and every `stride`th element of `line` from its first on; `line` reaches as far as that.
+///
+/// The strides that networks use get loops that the compiler turns into vector instructions.
+#[inline(always)]
+pub(crate) fn zip_strided<A, T: Copy>(
+    out: impl ExactSizeIterator<Item = A> + DoubleEndedIterator,
+    line: &[T],
+    stride: usize,
+    mut f: impl FnMut(A, T),
+) {
+    debug_assert!(out.len() == 0 || (out.len() - 1) * stride < line.len(), "the line ends before the outputs");
+    match stride {
+        1 => out.zip(line).for_each(|(out, value)| f(out, *value)),
+        2 => zip_chunks::<2, _, _>(out, line, f),
+        3 => zip_chunks::<3, _, _>(out, line, f),
+        4 => zip_chunks::<4, _, _>(out, line, f),
+        _ => out.zip(line.iter().step_by(stride)).for_each(|(out, value)| f(out, *value)),
+    }
+}
+
+/// [`zip_strided`] with a stride that is known when it is compiled.
+#[inline(always)]
+fn zip_chunks<const STRIDE: usize, A, T: Copy>(
+    mut out: impl ExactSizeIterator<Item = A> + DoubleEndedIterator,
+    line: &[T],
+    mut f: impl FnMut(A, T),
+) {
+    let (chunks, rest) = line.as_chunks::<STRIDE>();
+    // The last element may have fewer neighbours.
+    if let [value, ..] = rest
+        && out.len() > chunks.len()
+        && let Some(out) = out.next_back()
+    {
+        f(out, *value);
+    }
+    out.zip(chunks).for_each(|(out, chunk)| f(out, chunk[0]));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outputs(window: Window, image: [usize; 2]) -> [usize; 2] {
+        window.output_size("test", image).unwrap()
+    }
+
+    /// Values of torch.nn.functional.max_pool2d's output shapes.
+    #[test]
+    fn output_sizes_are_pytorchs() {
+        assert_eq!(outputs(Window::new([2, 2]), [7, 8]), [3, 4]);
+        assert_eq!(outputs(Window::new([2, 2]).ceil_mode(true), [7, 8]), [4, 4]);
+        assert_eq!(outputs(Window::new([3, 3]).stride([2, 2]).padding([1, 1]), [5, 6]), [3, 3]);
+        // The last window would begin in the right padding: dropped.
+        assert_eq!(outputs(Window::new([2, 2]).stride([2, 2]).padding([1, 1]).ceil_mode(true), [3, 4]), [2, 3]);
+        assert_eq!(outputs(Window::new([3, 3]).stride([1, 1]).dilation([2, 2]), [7, 5]), [3, 1]);
+        assert_eq!(outputs(Window::new([1, 1]).stride([5, 5]), [11, 10]), [3, 2]);
+    }
+
+    #[test]
+    fn refuses_what_pytorch_refuses() {
+        let error = Window::new([3, 3]).padding([2, 0]).output_size("max_pool.forward", [9, 9]).unwrap_err();
+        assert_eq!(error.to_string(), "max_pool.forward: padding is [2, 0], expected at most half the window [3, 3]");
+        assert!(Window::new([0, 1]).output_size("test", [9, 9]).is_err());
+        assert!(Window::new([2, 2]).stride([1, 0]).output_size("test", [9, 9]).is_err());
+        assert!(Window::new([2, 2]).dilation([0, 1]).output_size("test", [9, 9]).is_err());
+        assert!(Window::new([5, 5]).output_size("test", [4, 9]).is_err());
+    }
+
+    /// The maps between outputs, positions and inputs against each other, by trying all.
+    #[test]
+    fn positions_and_outputs_agree() {
+        let each = |values: [usize; 3]| values.into_iter();
+        for (size, stride) in each([1, 2, 5]).flat_map(|size| each([1, 2, 4]).map(move |stride| (size, stride))) {
+            for (padding, dilation) in each([0, 1, 2]).flat_map(|p| each([1, 2, 3]).map(move |d| (p.min(size / 2), d)))
+            {
+                for (length, ceil_mode) in (1..12).flat_map(|length| [(length, false), (length, true)]) {
+                    let window = Window {
+                        size: [size, 1],
+                        stride: [stride, 1],
+                        padding: [padding, 0],
+                        dilation: [dilation, 1],
+                        ceil_mode,
+                    };
+                    let Ok(windows) = Windows::new("test", "x", &[1, 1, length, 1], &window) else { continue };
+                    let inside = |output: usize, position: usize| {
+                        let padded = output * stride + position * dilation;
+                        (padding..length + padding).contains(&padded)
+                    };
+                    for output in 0..windows.output[0] {
+                        let positions = windows.positions_inside(0, output);
+                        for position in 0..size {
+                            assert_eq!(positions.contains(&position), inside(output, position), "{windows:?}");
+                            assert_eq!(windows.outputs_at(0, position).contains(&output), inside(output, position));
+                            if inside(output, position) {
+                                let input = windows.coordinate(0, output, position);
+                                assert_eq!(input + padding, output * stride + position * dilation);
+                                assert!(windows.outputs_over(0, &(input..input + 1)).contains(&output), "{windows:?}");
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn strides_take_every_so_manyth() {
+        let line: Vec<usize> = (0..23).collect();
+        for stride in 1..7 {
+            for len in 0..=line.len() {
+                let mut out = vec![usize::MAX; len.div_ceil(stride)];
+                zip_strided(out.iter_mut(), &line[..len], stride, |out, value| *out = value);
+                assert!(out.iter().enumerate().all(|(i, value)| *value == i * stride), "{stride} {len}: {out:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn launches_refuse_what_32_bits_do_not_hold() {
+        let refused = |window: Window, planes, image| window.launch("test", planes, image).is_err();
+        let window = Window::new([2, 2]);
+        assert!(!refused(window, 1 << 30, [1 << 15, 1 << 15]));
+        assert!(refused(window, 1 << 31, [2, 2]));
+        assert!(refused(window, 1, [1 << 16, 1 << 15]));
+        assert!(refused(window.stride([1 << 31, 1]), 1, [2, 2]));
+        assert!(refused(window.dilation([1 << 30, 1]).stride([1 << 30, 1]).ceil_mode(true), 1, [1 << 30, 2]));
+        assert!(refused(Window::new([usize::MAX, 1]).dilation([2, 1]), 1, [2, 2]));
+    }
+}
