@@ -1,0 +1,47 @@
+//! Average pooling as a layer.
+
+use super::layer::{describe_window, keep, take};
+use super::{Layer, Mode};
+use crate::ops::Window;
+use crate::ops::avg_pool::{self, Divisor};
+use crate::{Out, Real, Result, Tensor};
+
+/// [`avg_pool`] as a layer.
+#[derive(Clone, Debug)]
+pub struct AvgPool {
+    window: Window,
+    divisor: Divisor,
+    /// The input's shape.
+    saved: Option<Vec<usize>>,
+}
+
+impl AvgPool {
+    /// The average over each window, padding included.
+    pub fn new(window: Window) -> Self {
+        Self::with_divisor(window, Divisor::default())
+    }
+
+    /// The average over each window, over this divisor.
+    pub fn with_divisor(window: Window, divisor: Divisor) -> Self {
+        Self { window, divisor, saved: None }
+    }
+}
+
+impl<T: Real> Layer<T> for AvgPool {
+    fn describe(&self) -> String {
+        format!("AvgPool({})", describe_window(&self.window))
+    }
+
+    fn forward(&mut self, x: &Tensor<T>, mode: Mode) -> Result<Tensor<T>> {
+        let y = avg_pool::forward(x, &self.window, &self.divisor)?;
+        self.saved = keep(mode, || x.shape().to_vec());
+        Ok(y)
+    }
+
+    fn backward(&mut self, dy: &Tensor<T>) -> Result<Tensor<T>> {
+        let shape = take(&mut self.saved, "AvgPool")?;
+        let mut dx = Tensor::empty(dy.device(), &shape)?;
+        avg_pool::backward(dy, &self.window, &self.divisor, &shape, Out::write(&mut dx))?;
+        Ok(dx)
+    }
+}

@@ -1,0 +1,45 @@
+//! Max pooling as a layer.
+
+use super::layer::{describe_window, take};
+use super::{Layer, Mode};
+use crate::ops::{Window, max_pool};
+use crate::{Out, Real, Result, Tensor};
+
+/// [`max_pool`] as a layer.
+#[derive(Clone, Debug)]
+pub struct MaxPool {
+    window: Window,
+    saved: Option<(max_pool::Indices, Vec<usize>)>,
+}
+
+impl MaxPool {
+    /// The maximum over each window.
+    pub fn new(window: Window) -> Self {
+        Self { window, saved: None }
+    }
+}
+
+impl<T: Real> Layer<T> for MaxPool {
+    fn describe(&self) -> String {
+        format!("MaxPool({})", describe_window(&self.window))
+    }
+
+    fn forward(&mut self, x: &Tensor<T>, mode: Mode) -> Result<Tensor<T>> {
+        self.saved = None;
+        match mode {
+            Mode::Eval => max_pool::forward_inference(x, &self.window),
+            Mode::Train => {
+                let max_pool::Output { y, indices } = max_pool::forward(x, &self.window)?;
+                self.saved = Some((indices, x.shape().to_vec()));
+                Ok(y)
+            }
+        }
+    }
+
+    fn backward(&mut self, dy: &Tensor<T>) -> Result<Tensor<T>> {
+        let (indices, shape) = take(&mut self.saved, "MaxPool")?;
+        let mut dx = Tensor::empty(dy.device(), &shape)?;
+        max_pool::backward(dy, &indices, &self.window, &shape, Out::write(&mut dx))?;
+        Ok(dx)
+    }
+}
