@@ -1,0 +1,427 @@
+//! Gaussian pooling.
+
+use ferrolayer::ops::Window;
+use ferrolayer::ops::gaussian_pool::{self, Normalize};
+use ferrolayer::testing::{assert_close, gradcheck};
+use ferrolayer::{Device, Out, Real, Tensor};
+use proptest::prelude::*;
+
+use crate::support::*;
+
+mod errors;
+mod oracle;
+
+pub fn tests() -> Vec<Trial> {
+    let mut tests = vec![
+        on_cpu("gaussian_pool::matches_the_formula", matches_the_formula),
+        on_cpu("gaussian_pool::matches_the_formula_in_f32", matches_the_formula_in_f32),
+        on_cpu("gaussian_pool::gradients_match_finite_differences", gradients_match_finite_differences),
+        on_cpu(
+            "gaussian_pool::wide_is_average_narrow_is_nearest",
+            || wide_is_average_narrow_is_nearest(&Device::cpu()),
+        ),
+        on_cpu("gaussian_pool::extreme_parameters_stay_finite", || extreme_parameters_stay_finite(&Device::cpu())),
+        on_cpu("gaussian_pool::nan_stays_in_its_windows", || nan_stays_in_its_windows(&Device::cpu())),
+        on_cpu("gaussian_pool::empty_batch", || empty_batch(&Device::cpu())),
+    ];
+    tests.extend(errors::tests());
+    for (i, case) in gpu_cases().into_iter().enumerate() {
+        tests.extend(on_each_gpu(&format!("gaussian_pool::matches_cpu::{i}"), move |gpu| compare(gpu, &case, 10)));
+    }
+    tests.extend(on_each_gpu("gaussian_pool::matches_cpu_on_random_shapes", matches_cpu_on_random_shapes));
+    tests.extend(on_each_gpu("gaussian_pool::wide_is_average_narrow_is_nearest", wide_is_average_narrow_is_nearest));
+    tests.extend(on_each_gpu("gaussian_pool::extreme_parameters_stay_finite", extreme_parameters_stay_finite));
+    tests.extend(on_each_gpu("gaussian_pool::nan_stays_in_its_windows", nan_stays_in_its_windows));
+    tests.extend(on_each_gpu("gaussian_pool::invalid_parameters_give_nan", invalid_parameters_give_nan));
+    tests.extend(on_each_gpu("gaussian_pool::empty_batch", empty_batch));
+    for (i, case) in full_size_cases().into_iter().enumerate() {
+        let name = format!("gaussian_pool::matches_cpu_at_full_size::{i}");
+        tests.push(on_real_gpu(&name, move |gpu| compare(gpu, &case, 20)));
+    }
+    tests
+}
+
+/// A pass's shapes and options.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    /// `[N, C, H, W]`.
+    x: [usize; 4],
+    window: Window,
+    normalize: Normalize,
+    kernels: usize,
+    /// Whether all channels share one set of parameters.
+    shared: bool,
+    per_axis: bool,
+}
+
+impl Case {
+    fn sets(&self) -> usize {
+        if self.shared { 1 } else { self.x[1] }
+    }
+
+    fn y(&self) -> [usize; 4] {
+        let [n, c, h, w] = self.x;
+        let [ho, wo] = self.window.output_size("test", [h, w]).unwrap();
+        [n, c * self.kernels, ho, wo]
+    }
+
+    fn mean(&self) -> [usize; 3] {
+        [self.sets(), self.kernels, 2]
+    }
+
+    fn var(&self) -> [usize; 3] {
+        [self.sets(), self.kernels, if self.per_axis { 2 } else { 1 }]
+    }
+}
+
+/// Both normalisations of a window on an image, with parameters of all kinds over the list.
+fn cases(list: &[([usize; 4], Window)]) -> Vec<Case> {
+    let mut cases = vec![];
+    for (i, &(x, window)) in list.iter().enumerate() {
+        for normalize in [Normalize::Window, Normalize::Valid] {
+            let turn = cases.len() + i;
+            let kernels = [1, 3, 2][turn % 3];
+            cases.push(Case { x, window, normalize, kernels, shared: turn % 4 < 2, per_axis: turn % 2 == 0 });
+        }
+    }
+    cases
+}
+
+fn small_cases() -> Vec<Case> {
+    let window = |size| Window::new(size).stride([1, 1]);
+    cases(&[
+        ([1, 1, 1, 1], window([1, 1])),
+        ([2, 3, 5, 6], window([3, 3]).stride([2, 2]).padding([1, 1])),
+        ([2, 2, 6, 5], window([2, 4]).padding([1, 2])),
+        ([1, 2, 4, 4], window([7, 7]).padding([3, 3])),
+        ([1, 1, 9, 7], window([2, 2]).stride([3, 4])),
+        ([1, 2, 6, 7], window([3, 2]).stride([2, 2]).padding([1, 0]).ceil_mode(true)),
+        ([1, 1, 3, 8], window([4, 5]).stride([3, 3]).padding([2, 2]).ceil_mode(true)),
+    ])
+}
+
+/// Tiles that are full, cut off and more than one; windows of one part of shared memory and of several; strides above
+/// the window and above what columns are regrouped by.
+fn gpu_cases() -> Vec<Case> {
+    let window = |size| Window::new(size).stride([1, 1]);
+    cases(&[
+        ([1, 1, 1, 1], window([1, 1])),
+        ([2, 3, 7, 9], window([3, 3]).stride([2, 2]).padding([1, 1])),
+        ([2, 2, 20, 37], window([11, 11]).stride([2, 2]).padding([5, 5])),
+        ([1, 2, 18, 70], window([2, 3]).stride([3, 1]).ceil_mode(true)),
+        ([1, 1, 35, 150], window([5, 7]).padding([2, 3])),
+        ([1, 1, 5, 300], window([3, 200]).stride([1, 3]).padding([1, 100])),
+        ([1, 1, 40, 36], window([64, 64]).padding([32, 32])),
+        ([1, 2, 50, 60], window([4, 4]).stride([9, 12])),
+        ([1, 1, 6, 90], window([2, 13]).stride([2, 5]).padding([0, 6]).ceil_mode(true)),
+    ])
+}
+
+fn full_size_cases() -> Vec<Case> {
+    let window = |size, stride| Window::new([size; 2]).stride([stride; 2]);
+    cases(&[
+        ([8, 16, 112, 112], window(11, 2).padding([5, 5])),
+        ([4, 8, 111, 113], window(3, 2).padding([1, 1])),
+        ([2, 3, 224, 224], window(64, 16).padding([32, 32])),
+        ([1, 2, 1024, 1000], window(5, 3).padding([2, 2])),
+        ([64, 32, 7, 7], window(7, 7)),
+    ])
+}
+
+/// Inputs of a case, and what was in the outputs before.
+struct Inputs<T: Real> {
+    x: Tensor<T>,
+    mean: Tensor<T>,
+    var: Tensor<T>,
+    dy: Tensor<T>,
+    old: [Tensor<T>; 3],
+}
+
+impl<T: Real> Inputs<T> {
+    fn new(case: &Case, seed: u64) -> Self {
+        let cpu = Device::cpu();
+        let tensor = |s: u64, shape: &[usize]| normal_tensor::<T>(&cpu, 100 * seed + s, shape);
+        let var = tensor(2, &case.var()).to_vec().unwrap().into_iter().map(|v| v.exp()).collect();
+        Self {
+            x: tensor(0, &case.x),
+            mean: tensor(1, &case.mean()),
+            var: Tensor::from_vec(&cpu, &case.var(), var).unwrap(),
+            dy: tensor(3, &case.y()),
+            old: [tensor(4, &case.x), tensor(5, &case.mean()), tensor(6, &case.var())],
+        }
+    }
+
+    fn to(&self, device: &Device) -> Result<Self, Failed> {
+        let [dx, dmean, dvar] = &self.old;
+        Ok(Self {
+            x: self.x.to(device)?,
+            mean: self.mean.to(device)?,
+            var: self.var.to(device)?,
+            dy: self.dy.to(device)?,
+            old: [dx.to(device)?, dmean.to(device)?, dvar.to(device)?],
+        })
+    }
+}
+
+/// What the passes give: `y`, all gradients at once, and each by itself added to half of what was there.
+struct Results<T: Real> {
+    y: Tensor<T>,
+    gradients: [Tensor<T>; 3],
+    added: [Tensor<T>; 3],
+}
+
+impl<T: Real> Results<T> {
+    fn all(&self) -> [&Tensor<T>; 7] {
+        let ([a, b, c], [d, e, f]) = (&self.gradients, &self.added);
+        [&self.y, a, b, c, d, e, f]
+    }
+}
+
+fn run<T: Real>(case: &Case, inputs: &Inputs<T>) -> Result<Results<T>, Failed> {
+    let Inputs { x, mean, var, dy, old } = inputs;
+    let (window, normalize) = (&case.window, case.normalize);
+    let y = gaussian_pool::forward(x, mean, var, window, normalize)?;
+    assert_eq!(y.shape(), case.y());
+    let backward = |outs: [Option<Out<'_, T>>; 3]| {
+        let [dx, dmean, dvar] = outs;
+        gaussian_pool::backward(x, mean, var, window, normalize, dy, dx, dmean, dvar)
+    };
+    let mut gradients = [x.empty_like()?, mean.empty_like()?, var.empty_like()?];
+    backward(gradients.each_mut().map(|tensor| Some(Out::write(tensor))))?;
+    let (mut added, beta) = (old.clone(), T::of(0.5));
+    let [dx, dmean, dvar] = &mut added;
+    backward([Some(Out { tensor: dx, beta }), None, None])?;
+    backward([None, Some(Out { tensor: dmean, beta }), None])?;
+    backward([None, None, Some(Out { tensor: dvar, beta })])?;
+    Ok(Results { y, gradients, added })
+}
+
+const NAMES: [&str; 7] = ["y", "dx", "dmean", "dvar", "dx added", "dmean added", "dvar added"];
+
+/// Compares with results of which each element was computed from terms of known magnitudes.
+fn check<T: Real>(case: &Case, inputs: &Inputs<T>, got: &Results<T>, expected: &Results<T>) -> Outcome {
+    let sizes = oracle::sizes(case, inputs);
+    for (i, (got, expected)) in got.all().into_iter().zip(expected.all()).enumerate() {
+        // The last three are those before, with something added.
+        let (terms, mut magnitudes) = sizes[if i > 3 { i - 3 } else { i }].clone();
+        if i > 3 {
+            let old = inputs.old[i - 4].to_vec()?;
+            magnitudes.iter_mut().zip(old).for_each(|(size, old)| *size += old.f64().abs());
+        }
+        let what = format!("{} of {case:?}", NAMES[i]);
+        assert_close(&what, &got.to_vec()?, &expected.to_vec()?, terms + 1, &magnitudes)?;
+    }
+    Ok(())
+}
+
+fn compare(gpu: &Device, case: &Case, seed: u64) -> Outcome {
+    let inputs = Inputs::<f32>::new(case, seed);
+    let on_gpu = inputs.to(gpu)?;
+    let (expected, got, again) = (run(case, &inputs)?, run(case, &on_gpu)?, run(case, &on_gpu)?);
+    check(case, &inputs, &got, &expected)?;
+    for (name, (got, again)) in NAMES.iter().zip(got.all().into_iter().zip(again.all())) {
+        assert_same_bits(&format!("{name} again, of {case:?}"), again, got)?;
+    }
+    Ok(())
+}
+
+fn matches_cpu_on_random_shapes(gpu: &Device) -> Outcome {
+    let images = (1usize..3, 1usize..4, 1usize..40, 1usize..50);
+    let windows = ((1usize..7, 1usize..12), (1usize..5, 1usize..5), (0usize..7, 0usize..12), any::<bool>());
+    let parameters = (any::<bool>(), 1usize..4, any::<bool>(), any::<bool>());
+    for_random(16, (images, windows, parameters), |((n, c, h, w), (size, stride, padding, ceil_mode), parameters)| {
+        let (valid, kernels, shared, per_axis) = parameters;
+        let size = [size.0.min(h), size.1.min(w)];
+        let padding = [padding.0 % (size[0] / 2 + 1), padding.1 % (size[1] / 2 + 1)];
+        let window = Window::new(size).stride([stride.0, stride.1]).padding(padding).ceil_mode(ceil_mode);
+        let normalize = if valid { Normalize::Valid } else { Normalize::Window };
+        compare(gpu, &Case { x: [n, c, h, w], window, normalize, kernels, shared, per_axis }, 77)
+    })
+}
+
+fn matches_the_formula() -> Outcome {
+    for case in small_cases() {
+        let inputs = Inputs::<f64>::new(&case, 1);
+        check(&case, &inputs, &run(&case, &inputs)?, &oracle::results(&case, &inputs))?;
+    }
+    Ok(())
+}
+
+fn matches_the_formula_in_f32() -> Outcome {
+    for case in gpu_cases().into_iter().filter(|case| case.window.positions() < 1000).chain(small_cases()) {
+        let inputs = Inputs::<f32>::new(&case, 2);
+        check(&case, &inputs, &run(&case, &inputs)?, &oracle::results(&case, &inputs))?;
+    }
+    Ok(())
+}
+
+fn gradients_match_finite_differences() -> Outcome {
+    let device = Device::cpu();
+    for case in small_cases() {
+        let inputs = Inputs::<f64>::new(&case, 3);
+        let [x, mean, var, dy] =
+            [&inputs.x, &inputs.mean, &inputs.var, &inputs.dy].map(|tensor| tensor.to_vec().unwrap());
+        let loss = |x: &[f64], mean: &[f64], var: &[f64]| -> f64 {
+            let tensor = |shape: &[usize], values: &[f64]| Tensor::from_slice(&device, shape, values).unwrap();
+            let (x, mean, var) = (tensor(&case.x, x), tensor(&case.mean(), mean), tensor(&case.var(), var));
+            let y = gaussian_pool::forward(&x, &mean, &var, &case.window, case.normalize).unwrap();
+            y.to_vec().unwrap().iter().zip(&dy).map(|(y, dy)| y * dy).sum()
+        };
+        let [dx, dmean, dvar] = run(&case, &inputs)?.gradients.map(|tensor| tensor.to_vec().unwrap());
+        gradcheck(&format!("x, {case:?}"), &x, &dx, |x| loss(x, &mean, &var))?;
+        gradcheck(&format!("mean, {case:?}"), &mean, &dmean, |mean| loss(&x, mean, &var))?;
+        gradcheck(&format!("var, {case:?}"), &var, &dvar, |var| loss(&x, &mean, var))?;
+    }
+    Ok(())
+}
+
+/// One Gaussian with these parameters, isotropic, on a 4 x 4 image of 0, 1, .. under a 3 x 3 window with padding 1 and
+/// stride 2: `y`, and the gradients for `dy` = 1.
+fn on_a_ramp(device: &Device, normalize: Normalize, mean: [f32; 2], var: f32) -> Result<[Vec<f32>; 4], Failed> {
+    let x = Tensor::from_vec(device, &[1, 1, 4, 4], (0..16).map(|i| i as f32).collect())?;
+    let mean = Tensor::from_slice(device, &[1, 1, 2], &mean)?;
+    let var = Tensor::from_slice(device, &[1, 1, 1], &[var])?;
+    let window = Window::new([3, 3]).stride([2, 2]).padding([1, 1]);
+    let y = gaussian_pool::forward(&x, &mean, &var, &window, normalize)?;
+    let dy = Tensor::full(device, y.shape(), 1.0)?;
+    let (mut dx, mut dmean, mut dvar) = (x.empty_like()?, mean.empty_like()?, var.empty_like()?);
+    let outs = [&mut dx, &mut dmean, &mut dvar].map(|tensor| Some(Out::write(tensor)));
+    let [a, b, c] = outs;
+    gaussian_pool::backward(&x, &mean, &var, &window, normalize, &dy, a, b, c)?;
+    Ok([y.to_vec()?, dx.to_vec()?, dmean.to_vec()?, dvar.to_vec()?])
+}
+
+fn wide_is_average_narrow_is_nearest(device: &Device) -> Outcome {
+    for var in [1e12, 1e30, f32::MAX] {
+        // Sums over 2 x 2, 2 x 3, 3 x 2 and 3 x 3 pixels.
+        let sums = [10.0, 24.0, 51.0, 90.0];
+        for (normalize, counts) in [(Normalize::Window, [9.0; 4]), (Normalize::Valid, [4.0, 6.0, 6.0, 9.0])] {
+            let [y, _, dmean, dvar] = on_a_ramp(device, normalize, [0.25, -1.5], var)?;
+            let average: Vec<f32> = sums.iter().zip(counts).map(|(sum, count)| sum / count).collect();
+            assert_close("average", &y, &average, 9, &average.iter().map(|v| f64::from(*v)).collect::<Vec<_>>())?;
+            assert!(dmean.iter().chain(&dvar).all(|g| g.abs() < 1e-9), "{dmean:?} {dvar:?}");
+        }
+    }
+    for var in [1e-3, 1e-6, 1e-30, f32::MIN_POSITIVE, 1e-45] {
+        // The centre, the pixel below and to the right of it, and, where only the image counts, its nearest pixel.
+        for (normalize, mean, expected) in [
+            (Normalize::Window, [0.0, 0.25], [0.0, 2.0, 8.0, 10.0]),
+            (Normalize::Valid, [0.75, 0.75], [5.0, 7.0, 13.0, 15.0]),
+            (Normalize::Window, [0.0, -5.0], [0.0, 1.0, 0.0, 9.0]),
+            (Normalize::Valid, [0.0, -5.0], [0.0, 1.0, 8.0, 9.0]),
+            (Normalize::Valid, [-3e38, 3e38], [1.0, 3.0, 5.0, 7.0]),
+        ] {
+            let [y, dx, dmean, dvar] = on_a_ramp(device, normalize, mean, var)?;
+            assert_eq!(y, expected, "{normalize:?}, mean {mean:?}, var {var}");
+            let picked: Vec<f32> = (0..16).map(|i| f32::from(y.contains(&(i as f32)))).collect();
+            assert_eq!(dx[1..], picked[1..], "{normalize:?}, mean {mean:?}, var {var}");
+            assert_eq!([&dmean[..], &dvar[..]].concat(), [0.0; 3], "{normalize:?}, mean {mean:?}, var {var}");
+        }
+    }
+    Ok(())
+}
+
+/// Also where two positions are equally or nearly equally near to the mean.
+fn extreme_parameters_stay_finite(device: &Device) -> Outcome {
+    let halves = [0.5f32, 0.5 - f32::EPSILON / 4.0, 0.5 + f32::EPSILON / 2.0];
+    for normalize in [Normalize::Window, Normalize::Valid] {
+        for var in [1e-36, 1e-10, 1.0, f32::MAX] {
+            for mean in halves.into_iter().chain([-1e-30, -1e30, f32::MAX]) {
+                let [y, dx, dmean, dvar] = on_a_ramp(device, normalize, [mean, -mean], var)?;
+                let results = [&y[..], &dx[..], &dmean[..], &dvar[..]].concat();
+                assert!(results.iter().all(|v| v.is_finite()), "{normalize:?} {mean:e} {var:e}: {results:?}");
+                assert!(dx.iter().all(|&v| (0.0..=4.0).contains(&v)), "{normalize:?} {mean:e} {var:e}: {dx:?}");
+            }
+        }
+        // Half of each neighbour below; just beside the middle, the nearer one alone.
+        let [y, ..] = on_a_ramp(device, normalize, [0.5, 0.0], 1e-6)?;
+        assert_eq!(y, [2.0, 4.0, 10.0, 12.0]);
+        let [y, ..] = on_a_ramp(device, normalize, [halves[1], 0.0], 1e-12)?;
+        assert_eq!(y, [0.0, 2.0, 8.0, 10.0]);
+        let [y, ..] = on_a_ramp(device, normalize, [halves[2], 0.0], 1e-12)?;
+        assert_eq!(y, [4.0, 6.0, 12.0, 14.0]);
+    }
+    Ok(())
+}
+
+/// A NaN or an infinity reaches the windows that cover it, and no others; likewise backwards.
+fn nan_stays_in_its_windows(device: &Device) -> Outcome {
+    let cases = [([1, 1, 20, 23], [3, 4], [2, 3], [1, 2]), ([1, 1, 9, 70], [2, 2], [4, 1], [0, 0])];
+    for (shape, size, stride, padding) in cases {
+        let window = Window::new(size).stride(stride).padding(padding);
+        for normalize in [Normalize::Window, Normalize::Valid] {
+            let case = Case { x: shape, window, normalize, kernels: 1, shared: true, per_axis: true };
+            let Inputs { x, mean, var, dy, .. } = Inputs::<f32>::new(&case, 5).to(device)?;
+            let covers = |output: usize, pixel: usize, axis: usize| {
+                (output * stride[axis]..output * stride[axis] + size[axis]).contains(&(pixel + padding[axis]))
+            };
+            let (width, out_width) = (shape[3], case.y()[3]);
+            for bad in [f32::NAN, f32::INFINITY] {
+                let mut pixels = x.to_vec()?;
+                let at = shape[2] / 2 * width + width / 3;
+                pixels[at] = bad;
+                let x = Tensor::from_slice(device, &shape, &pixels)?;
+                let y = gaussian_pool::forward(&x, &mean, &var, &window, normalize)?;
+                for (i, y) in y.to_vec()?.into_iter().enumerate() {
+                    let reached = covers(i / out_width, at / width, 0) && covers(i % out_width, at % width, 1);
+                    assert_eq!(y.is_finite(), !reached, "{case:?}: y[{i}] = {y} with {bad} at {at}");
+                }
+                let mut gradient = dy.to_vec()?;
+                let at = gradient.len() / 2 + 1;
+                gradient[at] = bad;
+                let dy = Tensor::from_slice(device, dy.shape(), &gradient)?;
+                let mut dx = x.empty_like()?;
+                let out = Some(Out::write(&mut dx));
+                gaussian_pool::backward(&x, &mean, &var, &window, normalize, &dy, out, None, None)?;
+                for (i, dx) in dx.to_vec()?.into_iter().enumerate() {
+                    let reached = covers(at / out_width, i / width, 0) && covers(at % out_width, i % width, 1);
+                    assert_eq!(dx.is_finite(), !reached, "{case:?}: dx[{i}] = {dx} with {bad} at {at}");
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// On a GPU nobody reads the parameters before the kernel: the Gaussian that is none gives NaN, the others are right.
+fn invalid_parameters_give_nan(gpu: &Device) -> Outcome {
+    let window = Window::new([3, 3]).padding([1, 1]);
+    let (kernels, normalize) = (2, Normalize::Valid);
+    let case = Case { x: [1, 1, 5, 5], window, normalize, kernels, shared: true, per_axis: false };
+    let good = Inputs::<f32>::new(&case, 6).to(gpu)?;
+    let expected = run(&case, &good)?;
+    let half = expected.y.len() / 2;
+    for (mean, var) in
+        [(0.0, 0.0), (0.0, -1.0), (0.0, f32::NAN), (0.0, f32::INFINITY), (f32::NAN, 1.0), (f32::INFINITY, 1.0)]
+    {
+        let (means, vars) = (good.mean.to_vec()?, good.var.to_vec()?);
+        let inputs = Inputs {
+            mean: Tensor::from_slice(gpu, &case.mean(), &[means[0], means[1], mean, means[3]])?,
+            var: Tensor::from_slice(gpu, &case.var(), &[vars[0], var])?,
+            ..good.to(gpu)?
+        };
+        let got = run(&case, &inputs)?;
+        let (y, right) = (got.y.to_vec()?, expected.y.to_vec()?);
+        assert_eq!(y[..half], right[..half]);
+        assert!(y[half..].iter().all(|y| y.is_nan()), "mean {mean}, var {var}: {y:?}");
+        let [dx, dmean, dvar] = got.gradients.map(|tensor| tensor.to_vec().unwrap());
+        assert!(dx.iter().all(|v| v.is_nan()));
+        assert_eq!(dmean[..2], expected.gradients[1].to_vec()?[..2]);
+        assert!(dmean[2].is_nan() && dvar[1].is_nan(), "mean {mean}, var {var}: {dmean:?} {dvar:?}");
+    }
+    Ok(())
+}
+
+fn empty_batch(device: &Device) -> Outcome {
+    let window = Window::new([2, 2]);
+    let case = Case { x: [0, 3, 4, 4], window, normalize: Normalize::Valid, kernels: 2, shared: false, per_axis: true };
+    let results = run(&case, &Inputs::<f32>::new(&case, 7).to(device)?)?;
+    assert_eq!(results.y.shape(), [0, 6, 2, 2]);
+    let old = Inputs::<f32>::new(&case, 7).old;
+    for i in [1, 2] {
+        assert!(results.gradients[i].to_vec()?.iter().all(|&v| v == 0.0));
+        let halves: Vec<f32> = old[i].to_vec()?.iter().map(|v| 0.5 * v).collect();
+        assert_eq!(results.added[i].to_vec()?, halves);
+    }
+    Ok(())
+}

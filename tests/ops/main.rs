@@ -1,0 +1,45 @@
+//! Ferrolayer's integration tests: every pass on every device this machine has, against its oracle.
+//!
+//! A GPU's tests are listed as ignored, with the reason, where there is none; `FERROLAYER_REQUIRE_GPU=1` makes a missing
+//! GPU a failure. Kernels are always tested on the emulated grid, at small sizes.
+
+mod support;
+
+mod adam;
+mod add2;
+mod avg_pool;
+mod dense;
+mod device;
+mod exp;
+mod gaussian_pool;
+mod max_pool;
+mod prelu;
+mod relu;
+mod scale_add;
+mod sgd;
+mod softmax_cross_entropy;
+mod training;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    device::run_child_if_asked();
+    let arguments = libtest_mimic::Arguments::from_args();
+    let tests = [
+        adam::tests(),
+        add2::tests(),
+        avg_pool::tests(),
+        dense::tests(),
+        device::tests(),
+        exp::tests(),
+        gaussian_pool::tests(),
+        max_pool::tests(),
+        prelu::tests(),
+        relu::tests(),
+        scale_add::tests(),
+        sgd::tests(),
+        softmax_cross_entropy::tests(),
+        training::tests(),
+    ];
+    libtest_mimic::run(&arguments, tests.into_iter().flatten().collect()).exit_code()
+}

@@ -1,0 +1,513 @@
+//! Maximum pooling.
+
+use ferrolayer::ops::Window;
+use ferrolayer::ops::max_pool::{self, Indices};
+use ferrolayer::testing::{assert_close, gradcheck};
+use ferrolayer::{Device, Out, Real, Tensor};
+use proptest::prelude::*;
+
+use crate::support::*;
+
+pub fn tests() -> Vec<Trial> {
+    let mut tests = vec![
+        on_cpu("max_pool::worked_example", || worked_example(&Device::cpu())),
+        on_cpu("max_pool::matches_the_definition", || {
+            chosen().into_iter().try_for_each(|case| matches_the_definition(&case))
+        }),
+        on_cpu("max_pool::matches_the_definition_on_random_windows", || {
+            for_random(300, cases(3), |case| matches_the_definition(&case))
+        }),
+        on_cpu("max_pool::gradient_matches_finite_difference", gradient_matches_finite_difference),
+        on_cpu("max_pool::edge_values", || edge_values(&Device::cpu())),
+        on_cpu("max_pool::edge_window_outside_the_image", || window_outside_the_image(&Device::cpu())),
+        on_cpu("max_pool::edge_index_types", || index_types(&Device::cpu())),
+        on_cpu("max_pool::edge_empty_batch", || empty_batch(&Device::cpu())),
+        on_cpu("max_pool::rejects_other_dimensions", rejects_other_dimensions),
+        on_cpu("max_pool::rejects_empty_channels", rejects_empty_channels),
+        on_cpu("max_pool::rejects_windows_that_do_not_fit", rejects_windows_that_do_not_fit),
+        on_cpu("max_pool::rejects_padding_over_half", rejects_padding_over_half),
+        on_cpu("max_pool::rejects_too_many_positions", rejects_too_many_positions),
+        on_cpu("max_pool::rejects_gradients_of_other_shapes", rejects_gradients_of_other_shapes),
+        on_cpu("max_pool::rejects_indices_of_other_windows", rejects_indices_of_other_windows),
+        on_cpu("max_pool::rejects_tensors_elsewhere", rejects_tensors_elsewhere),
+    ];
+    tests.extend(on_each_gpu("max_pool::worked_example", worked_example));
+    tests.extend(on_each_gpu("max_pool::matches_cpu", |gpu| {
+        chosen().iter().try_for_each(|case| matches_cpu(gpu, case))
+    }));
+    tests.extend(on_each_gpu("max_pool::matches_cpu_on_random_windows", |gpu| {
+        for_random(20, cases(3), |case| matches_cpu(gpu, &case))
+    }));
+    tests.extend(on_each_gpu("max_pool::edge_values", edge_values));
+    tests.extend(on_each_gpu("max_pool::edge_window_outside_the_image", window_outside_the_image));
+    tests.extend(on_each_gpu("max_pool::edge_index_types", index_types));
+    tests.extend(on_each_gpu("max_pool::edge_empty_batch", empty_batch));
+    tests.push(on_real_gpu("max_pool::matches_cpu_at_full_size", |gpu| {
+        large().iter().try_for_each(|case| matches_cpu(gpu, case))
+    }));
+    tests.push(on_real_gpu("max_pool::matches_cpu_on_many_random_windows", |gpu| {
+        for_random(200, cases(3), |case| matches_cpu(gpu, &case))
+    }));
+    tests
+}
+
+/// An input's shape and a window that fits it.
+#[derive(Clone, Debug)]
+pub struct Case {
+    pub shape: [usize; 4],
+    pub window: Window,
+}
+
+impl Case {
+    fn new(shape: [usize; 4], window: Window) -> Self {
+        Self { shape, window }
+    }
+
+    pub fn output_shape(&self) -> [usize; 4] {
+        let [n, c, h, w] = self.shape;
+        [n, c, outputs(&self.window, 0, h), outputs(&self.window, 1, w)]
+    }
+
+    /// Calls `f` with the flat indices of every output and of every input that its window covers, and the position in
+    /// the window, in row-major order.
+    pub fn visit(&self, mut f: impl FnMut(usize, usize, usize)) {
+        let ([n, c, h, w], [.., oh, ow], window) = (self.shape, self.output_shape(), self.window);
+        for output in 0..n * c * oh * ow {
+            let (plane, y, x) = (output / (oh * ow), output / ow % oh, output % ow);
+            for i in 0..window.size[0] {
+                for j in 0..window.size[1] {
+                    let row = (y * window.stride[0] + i * window.dilation[0]).checked_sub(window.padding[0]);
+                    let column = (x * window.stride[1] + j * window.dilation[1]).checked_sub(window.padding[1]);
+                    if let (Some(row), Some(column)) = (row, column)
+                        && row < h
+                        && column < w
+                    {
+                        f(output, (plane * h + row) * w + column, i * window.size[1] + j);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The number of windows along an axis, counted one by one: those that end inside the padded input; with `ceil_mode` also
+/// one that ends later, if it begins before the input's end.
+fn outputs(window: &Window, axis: usize, length: usize) -> usize {
+    let extent = window.dilation[axis] * (window.size[axis] - 1) + 1;
+    let padded = length + 2 * window.padding[axis];
+    (0..)
+        .take_while(|o| {
+            let begin = o * window.stride[axis];
+            let late = begin + extent < padded + window.stride[axis] && begin < length + window.padding[axis];
+            begin + extent <= padded || window.ceil_mode && late
+        })
+        .count()
+}
+
+/// Small inputs with windows of all kinds, dilated by less than `dilations`.
+pub fn cases(dilations: usize) -> impl Strategy<Value = Case> {
+    let pair = |range: std::ops::Range<usize>| [range.clone(), range];
+    let shape = [1..3usize, 1..4, 1..14, 1..14];
+    let parameters = (pair(1..6), pair(1..5), pair(0..3), pair(1..dilations + 1), any::<bool>());
+    (shape, parameters).prop_map(|(mut shape, (size, stride, padding, dilation, ceil_mode))| {
+        let padding = [0, 1].map(|axis| padding[axis].min(size[axis] / 2));
+        for axis in 0..2 {
+            let extent = dilation[axis] * (size[axis] - 1) + 1;
+            shape[2 + axis] = shape[2 + axis].max(extent.saturating_sub(2 * padding[axis])).max(1);
+        }
+        Case::new(shape, Window { size, stride, padding, dilation, ceil_mode })
+    })
+}
+
+/// What networks use, and what does not divide into blocks: columns past a block's, rows past a thread's, many planes.
+fn chosen() -> Vec<Case> {
+    let window = |size, stride| Window::new([size, size]).stride([stride, stride]);
+    vec![
+        Case::new([2, 3, 12, 12], window(2, 2)),
+        Case::new([1, 2, 13, 15], window(3, 2).padding([1, 1])),
+        Case::new([1, 1, 9, 9], window(3, 1).padding([1, 1])),
+        Case::new([1, 2, 7, 6], window(3, 2).ceil_mode(true)),
+        Case::new([1, 1, 1, 1], window(1, 1)),
+        Case::new([2, 1, 5, 300], window(2, 1)),
+        Case::new([1, 1, 300, 3], window(3, 1).padding([1, 1])),
+        Case::new([17, 9, 4, 3], window(2, 1)),
+        Case::new([1, 1, 23, 21], window(4, 3).dilation([2, 3]).padding([2, 2])),
+        // Gaps between the windows.
+        Case::new([1, 2, 11, 17], Window::new([2, 1]).stride([3, 4])),
+        // One window for all.
+        Case::new([2, 2, 19, 20], Window::new([19, 20])),
+        Case::new([1, 1, 20, 40], Window::new([18, 17]).stride([1, 2]).padding([9, 8])),
+    ]
+}
+
+fn large() -> Vec<Case> {
+    let window = |size, stride| Window::new([size, size]).stride([stride, stride]);
+    vec![
+        Case::new([8, 64, 112, 112], window(3, 2).padding([1, 1])),
+        Case::new([8, 64, 112, 112], window(2, 2)),
+        Case::new([3, 5, 701, 1003], window(5, 3).padding([2, 1]).dilation([1, 2]).ceil_mode(true)),
+        Case::new([1, 1, 2, 300_001], window(2, 1)),
+        Case::new([1, 1, 300_001, 2], window(2, 1)),
+        Case::new([70_001, 3, 2, 2], window(2, 1)),
+        Case::new([1, 2, 700, 500], Window::new([300, 200]).stride([13, 17]).padding([50, 100])),
+    ]
+}
+
+/// By SPEC.md's words: NaN wins, then the greatest; of equals the first in row-major order; padding never.
+fn define<T: Real>(case: &Case, x: &[T]) -> (Vec<T>, Vec<u32>, Vec<u32>) {
+    let mut best: Vec<Option<(T, u32, u32)>> = vec![None; case.output_shape().iter().product()];
+    let plane = case.shape[2] * case.shape[3];
+    case.visit(|output, input, position| {
+        let candidate = (x[input], position as u32, (input % plane) as u32);
+        match best[output] {
+            Some((value, ..)) if value.is_nan() || x[input] <= value => {}
+            _ => best[output] = Some(candidate),
+        }
+    });
+    let best: Vec<_> = best.into_iter().map(|best| best.expect("a position in the image")).collect();
+    (best.iter().map(|b| b.0).collect(), best.iter().map(|b| b.1).collect(), best.iter().map(|b| b.2).collect())
+}
+
+/// Integers from a small range, so that windows hold equals, and now and then NaN and infinities.
+fn awkward(seed: u64, len: usize) -> Vec<f32> {
+    let special = |v: f32| match v as i32 {
+        4 => f32::NAN,
+        5 => f32::INFINITY,
+        -4 => f32::NEG_INFINITY,
+        0 if v < 0.0 => -0.0,
+        whole => whole as f32,
+    };
+    normal::<f32>(seed, len).into_iter().map(|v| special(2.0 * v)).collect()
+}
+
+fn positions(indices: &Indices) -> ferrolayer::Result<Vec<u32>> {
+    Ok(match indices {
+        Indices::U8(indices) => indices.to_vec()?.into_iter().map(u32::from).collect(),
+        Indices::U16(indices) => indices.to_vec()?.into_iter().map(u32::from).collect(),
+    })
+}
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|v| v.to_bits()).collect()
+}
+
+/// Whether windows have a position in the image all: dilation with padding can leave one without.
+fn defined(case: &Case) -> bool {
+    let mut seen = vec![false; case.output_shape().iter().product()];
+    case.visit(|output, _, _| seen[output] = true);
+    seen.iter().all(|seen| *seen)
+}
+
+fn matches_the_definition(case: &Case) -> Outcome {
+    if !defined(case) {
+        return Ok(());
+    }
+    let device = Device::Cpu(ferrolayer::device::Cpu::poisoning());
+    let (len, outputs) = (case.shape.iter().product(), case.output_shape().iter().product());
+    for values in [awkward(1, len), normal(2, len)] {
+        let x = Tensor::from_slice(&device, &case.shape, &values)?;
+        let (y, index, flat) = define(case, &values);
+        let got = max_pool::forward(&x, &case.window)?;
+        assert_eq!(got.y.shape(), case.output_shape(), "{case:?}");
+        assert_eq!(bits(&got.y.to_vec()?), bits(&y), "y of {case:?}");
+        assert_eq!(positions(&got.indices)?, index, "indices of {case:?}");
+        assert_eq!(max_pool::flat_indices(&got.indices, &case.window, &case.shape)?.to_vec()?, flat, "flat {case:?}");
+        assert_eq!(bits(&max_pool::forward_inference(&x, &case.window)?.to_vec()?), bits(&y), "inference {case:?}");
+
+        // dx = sum of dy over the outputs whose maximum was there, in f64.
+        let (dy, old) = (normal::<f32>(3, outputs), normal::<f32>(4, len));
+        let (mut dx, mut size) = (vec![0.0f64; len], vec![0.0f64; len]);
+        let plane = case.shape[2] * case.shape[3];
+        let output_plane = case.output_shape()[2] * case.output_shape()[3];
+        for (output, flat) in flat.iter().enumerate() {
+            let input = output / output_plane * plane + *flat as usize;
+            dx[input] += f64::from(dy[output]);
+            size[input] += f64::from(dy[output].abs());
+        }
+        let terms = case.window.positions() + 1;
+        let dy = Tensor::from_vec(&device, &case.output_shape(), dy)?;
+        // What dx held must not matter: it is NaN.
+        let mut got_dx = x.empty_like()?;
+        max_pool::backward(&dy, &got.indices, &case.window, &case.shape, Out::write(&mut got_dx))?;
+        let expected: Vec<f32> = dx.iter().map(|v| *v as f32).collect();
+        assert_close(&format!("dx of {case:?}"), &got_dx.to_vec()?, &expected, terms, &size)?;
+
+        let mut added = Tensor::from_slice(&device, &case.shape, &old)?;
+        let out = Out { tensor: &mut added, beta: -0.5 };
+        max_pool::backward(&dy, &got.indices, &case.window, &case.shape, out)?;
+        let expected: Vec<f32> = dx.iter().zip(&old).map(|(dx, old)| (dx - 0.5 * f64::from(*old)) as f32).collect();
+        let size: Vec<f64> = size.iter().zip(&old).map(|(size, old)| size + f64::from(old.abs())).collect();
+        assert_close(&format!("dx added of {case:?}"), &added.to_vec()?, &expected, terms, &size)?;
+    }
+    Ok(())
+}
+
+fn matches_cpu(gpu: &Device, case: &Case) -> Outcome {
+    let cpu = Device::cpu();
+    let len: usize = case.shape.iter().product();
+    let old = normal_tensor::<f32>(&cpu, 3, &case.shape);
+    for values in [awkward(1, len), normal(2, len)] {
+        let x = Tensor::from_vec(&cpu, &case.shape, values)?;
+        let expected = max_pool::forward(&x, &case.window)?;
+        let got = max_pool::forward(&x.to(gpu)?, &case.window)?;
+        let inference = max_pool::forward_inference(&x.to(gpu)?, &case.window)?;
+        let expected_bits = bits(&expected.y.to_vec()?);
+        assert!(bits(&got.y.to_vec()?) == expected_bits, "y of {case:?}");
+        assert!(bits(&inference.to_vec()?) == expected_bits, "inference of {case:?}");
+        assert!(positions(&got.indices)? == positions(&expected.indices)?, "indices of {case:?}");
+        let flat = |indices| max_pool::flat_indices(indices, &case.window, &case.shape);
+        assert_same_bits(&format!("flat indices of {case:?}"), &flat(&got.indices)?, &flat(&expected.indices)?)?;
+
+        let dy = normal_tensor::<f32>(&cpu, 4, &case.output_shape());
+        let backward = |device: &Device, indices: &Indices, dy: &Tensor<f32>, beta: f32| {
+            let mut dx = if beta == 0.0 { Tensor::empty(device, &case.shape)? } else { old.to(device)? };
+            let out = Out { tensor: &mut dx, beta };
+            max_pool::backward(&dy.to(device)?, indices, &case.window, &case.shape, out)?;
+            dx.to_vec()
+        };
+        let magnitude: Vec<f64> = backward(&cpu, &expected.indices, &absolute(&dy)?, 0.0)?
+            .iter()
+            .zip(old.to_vec()?)
+            .map(|(sum, old)| f64::from(*sum) + f64::from(old.abs()))
+            .collect();
+        for beta in [0.0, -0.5] {
+            let dx = backward(gpu, &got.indices, &dy, beta)?;
+            let expected = backward(&cpu, &expected.indices, &dy, beta)?;
+            let what = format!("dx of {case:?} with beta {beta}");
+            assert_close(&what, &dx, &expected, case.window.positions() + 1, &magnitude)?;
+            assert!(bits(&dx) == bits(&backward(gpu, &got.indices, &dy, beta)?), "{what}, again");
+        }
+    }
+    Ok(())
+}
+
+pub fn absolute(x: &Tensor<f32>) -> ferrolayer::Result<Tensor<f32>> {
+    Tensor::from_vec(x.device(), x.shape(), x.to_vec()?.into_iter().map(f32::abs).collect())
+}
+
+/// By hand: overlapping windows that share a maximum, windows at the padding, an input row that wins nowhere.
+fn worked_example(device: &Device) -> Outcome {
+    let x = [
+        1.0f32, 5.0, 2.0, 0.0, //
+        3.0, 4.0, 8.0, 8.0, //
+        -1.0, -2.0, -3.0, -4.0, //
+        9.0, 9.0, 9.0, 9.0,
+    ];
+    let x = Tensor::from_slice(device, &[1, 1, 4, 4], &x)?;
+    let window = Window::new([2, 3]).stride([2, 1]).padding([1, 1]);
+    let max_pool::Output { y, indices } = max_pool::forward(&x, &window)?;
+    assert_eq!(y.shape(), [1, 1, 3, 4]);
+    assert_eq!(y.to_vec()?, [5.0, 5.0, 5.0, 2.0, 4.0, 8.0, 8.0, 8.0, 9.0, 9.0, 9.0, 9.0]);
+    assert_eq!(positions(&indices)?, [5, 4, 3, 3, 2, 2, 1, 0, 1, 0, 0, 0]);
+    let flat = max_pool::flat_indices(&indices, &window, &[1, 1, 4, 4])?;
+    assert_eq!(flat.to_vec()?, [1, 1, 1, 2, 5, 6, 6, 6, 12, 12, 13, 14]);
+    let dy = Tensor::from_vec(device, &[1, 1, 3, 4], (0..12).map(|i| (1u32 << i) as f32).collect())?;
+    let mut dx = x.empty_like()?;
+    max_pool::backward(&dy, &indices, &window, &[1, 1, 4, 4], Out::write(&mut dx))?;
+    let expected = [
+        0.0, 7.0, 8.0, 0.0, //
+        0.0, 16.0, 224.0, 0.0, //
+        0.0, 0.0, 0.0, 0.0, //
+        768.0, 1024.0, 2048.0, 0.0,
+    ];
+    assert_eq!(dx.to_vec()?, expected);
+    Ok(())
+}
+
+/// NaN wins and the first of several does, zeros of either sign are equal, minus infinity is a value.
+fn edge_values(device: &Device) -> Outcome {
+    let (nan, inf) = (f32::NAN, f32::INFINITY);
+    let other_nan = f32::from_bits(0x7FC0_1234);
+    let windows = [
+        ([1.0, nan, inf, 2.0], nan, 1),
+        ([nan, 7.0, other_nan, 8.0], nan, 0),
+        ([7.0, other_nan, nan, -inf], other_nan, 1),
+        ([-inf; 4], -inf, 0),
+        ([-inf, -inf, -inf, f32::MIN], f32::MIN, 3),
+        ([-0.0, 0.0, 0.0, -0.0], -0.0, 0),
+        ([0.0, -0.0, -0.0, 0.0], 0.0, 0),
+        ([-1.0, 0.0, -0.0, 0.0], 0.0, 1),
+        ([inf, 1.0, inf, inf], inf, 0),
+    ];
+    let values = windows.iter().flat_map(|(window, ..)| *window).collect();
+    let x = Tensor::from_vec(device, &[1, windows.len(), 2, 2], values)?;
+    // Size 2 has a kernel of its own; the same elements as one row do not, nor with two bytes an index.
+    for (shape, window) in [
+        ([1, windows.len(), 2, 2], Window::new([2, 2])),
+        ([1, windows.len(), 1, 4], Window::new([1, 4])),
+        ([1, windows.len(), 1, 4], Window::new([1, 5]).padding([0, 1]).stride([1, 4]).ceil_mode(true)),
+        ([1, windows.len(), 1, 4], Window::new([300, 4]).padding([150, 0]).stride([300, 4])),
+    ] {
+        let x = x.clone().reshape(&shape)?;
+        let got = max_pool::forward(&x, &window)?;
+        let (y, flat) = (got.y.to_vec()?, max_pool::flat_indices(&got.indices, &window, &shape)?.to_vec()?);
+        let each = y.len() / windows.len();
+        for (number, (elements, maximum, index)) in windows.iter().enumerate() {
+            let (y, flat) = (y[number * each], flat[number * each]);
+            assert_eq!((y.to_bits(), flat), (maximum.to_bits(), *index), "{elements:?} with {window:?}");
+        }
+    }
+    // Padding never wins, not over what is less than zero either.
+    let x = Tensor::full(device, &[1, 1, 3, 3], -7.0f32)?;
+    for window in [Window::new([3, 3]), Window::new([2, 2]), Window::new([4, 4])] {
+        let y = max_pool::forward(&x, &window.stride([1, 1]).padding([1, 1]))?.y;
+        assert!(y.to_vec()?.iter().all(|y| *y == -7.0), "{window:?}: {y:?}");
+    }
+    Ok(())
+}
+
+/// Dilation by 3 steps over an image of two rows: nothing is the maximum, and no input gets its gradient.
+fn window_outside_the_image(device: &Device) -> Outcome {
+    let window = Window::new([2, 1]).padding([1, 0]).dilation([3, 1]).stride([1, 1]);
+    let x = Tensor::from_slice(device, &[1, 1, 2, 3], &[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0])?;
+    let got = max_pool::forward(&x, &window)?;
+    assert_eq!(got.y.to_vec()?, [f32::NEG_INFINITY; 3]);
+    // As PyTorch has it: row 2, which is the first that is not negative, of rows 3 long.
+    let flat = max_pool::flat_indices(&got.indices, &window, &[1, 1, 2, 3])?;
+    assert_eq!(flat.to_vec()?, [6, 7, 8]);
+    let mut dx = x.empty_like()?;
+    let dy = Tensor::full(device, &[1, 1, 1, 3], 1.0)?;
+    max_pool::backward(&dy, &got.indices, &window, &[1, 1, 2, 3], Out::write(&mut dx))?;
+    assert_eq!(dx.to_vec()?, [0.0; 6]);
+    Ok(())
+}
+
+/// One byte names 256 positions, the last of which is 255; two bytes name 65536.
+fn index_types(device: &Device) -> Outcome {
+    for (size, last) in [([16, 16], 255), ([257, 1], 256), ([256, 256], 65_535)] {
+        let len = size[0] * size[1];
+        let x = Tensor::from_vec(device, &[1, 1, size[0], size[1]], (0..len).map(|v| v as f32).collect())?;
+        let got = max_pool::forward(&x, &Window::new(size))?;
+        assert_eq!(matches!(got.indices, Indices::U8(_)), len <= 256, "{size:?}");
+        assert_eq!(positions(&got.indices)?, [last], "{size:?}");
+        assert_eq!(got.indices.shape(), [1, 1, 1, 1]);
+        assert_eq!(got.indices.device(), device);
+        // The emulated grid would take minutes for 65536 threads.
+        if len <= 257 {
+            let mut dx = x.empty_like()?;
+            max_pool::backward(&got.y, &got.indices, &Window::new(size), x.shape(), Out::write(&mut dx))?;
+            let mut expected = vec![0.0; len];
+            expected[len - 1] = last as f32;
+            assert_eq!(dx.to_vec()?, expected, "{size:?}");
+        }
+    }
+    Ok(())
+}
+
+fn empty_batch(device: &Device) -> Outcome {
+    let x = Tensor::<f32>::zeros(device, &[0, 3, 8, 8])?;
+    let window = Window::new([2, 2]);
+    let got = max_pool::forward(&x, &window)?;
+    assert_eq!((got.y.shape(), got.indices.shape()), (&[0, 3, 4, 4][..], &[0, 3, 4, 4][..]));
+    let mut dx = x.empty_like()?;
+    max_pool::backward(&got.y, &got.indices, &window, &[0, 3, 8, 8], Out::write(&mut dx))?;
+    assert_eq!(max_pool::flat_indices(&got.indices, &window, &[0, 3, 8, 8])?.len(), 0);
+    assert_eq!(max_pool::forward_inference(&x, &window)?.shape(), [0, 3, 4, 4]);
+    device.synchronize()?;
+    Ok(())
+}
+
+fn gradient_matches_finite_difference() -> Outcome {
+    let cpu = Device::cpu();
+    for case in chosen().into_iter().filter(|case| case.shape.iter().product::<usize>() < 1000) {
+        // Fewer than the prime 1009, all elements lie 0.01 apart or further: no step changes a maximum.
+        let len: usize = case.shape.iter().product();
+        let at: Vec<f64> = (0..len).map(|i| (i * 619 % 1009) as f64 * 0.01).collect();
+        let weights: Tensor<f64> = normal_tensor(&cpu, 5, &case.output_shape());
+        let x = Tensor::from_slice(&cpu, &case.shape, &at)?;
+        let indices = max_pool::forward(&x, &case.window)?.indices;
+        let mut dx = x.empty_like()?;
+        max_pool::backward(&weights, &indices, &case.window, &case.shape, Out::write(&mut dx))?;
+        let weights = weights.to_vec()?;
+        gradcheck(&format!("x of {case:?}"), &at, &dx.to_vec()?, |x| {
+            let x = Tensor::from_slice(&cpu, &case.shape, x).unwrap();
+            let y = max_pool::forward_inference(&x, &case.window).unwrap().to_vec().unwrap();
+            y.iter().zip(&weights).map(|(y, weight)| y * weight).sum()
+        })?;
+    }
+    Ok(())
+}
+
+fn rejects_other_dimensions() -> Outcome {
+    let x = Tensor::<f32>::zeros(&Device::cpu(), &[3, 8, 8])?;
+    let expected = "x has shape [3, 8, 8], expected [N, C, H, W] with no zero but for N";
+    assert_error(max_pool::forward(&x, &Window::new([2, 2])), &format!("max_pool.forward: {expected}"))?;
+    let inference = max_pool::forward_inference(&x, &Window::new([2, 2]));
+    assert_error(inference, &format!("max_pool.forward_inference: {expected}"))
+}
+
+fn rejects_empty_channels() -> Outcome {
+    let x = Tensor::<f32>::zeros(&Device::cpu(), &[2, 0, 8, 8])?;
+    let expected = "max_pool.forward: x has shape [2, 0, 8, 8], expected [N, C, H, W] with no zero but for N";
+    assert_error(max_pool::forward(&x, &Window::new([2, 2])), expected)
+}
+
+fn rejects_windows_that_do_not_fit() -> Outcome {
+    let x = Tensor::<f32>::zeros(&Device::cpu(), &[1, 1, 8, 4])?;
+    let expected = "max_pool.forward: x has shape [8, 4], expected a height and a width that a window [3, 3] fits into";
+    assert_error(max_pool::forward(&x, &Window::new([3, 3]).dilation([1, 2])), expected)?;
+    let expected = "max_pool.forward: stride is [0, 1], expected at least 1 each way";
+    assert_error(max_pool::forward(&x, &Window::new([3, 3]).stride([0, 1])), expected)
+}
+
+fn rejects_padding_over_half() -> Outcome {
+    let x = Tensor::<f32>::zeros(&Device::cpu(), &[1, 1, 8, 8])?;
+    let expected = "max_pool.forward: padding is [1, 2], expected at most half the window [3, 3]";
+    assert_error(max_pool::forward(&x, &Window::new([3, 3]).padding([1, 2])), expected)
+}
+
+fn rejects_too_many_positions() -> Outcome {
+    let x = Tensor::<f32>::zeros(&Device::cpu(), &[1, 1, 300, 300])?;
+    let expected = "max_pool.forward: window is [256, 257], expected at most 65536 positions";
+    assert_error(max_pool::forward(&x, &Window::new([256, 257])), expected)
+}
+
+fn rejects_gradients_of_other_shapes() -> Outcome {
+    let cpu = Device::cpu();
+    let (x, window) = (Tensor::<f32>::zeros(&cpu, &[1, 2, 8, 8])?, Window::new([2, 2]));
+    let got = max_pool::forward(&x, &window)?;
+    let mut dx = x.empty_like()?;
+    let mut other = Tensor::zeros(&cpu, &[1, 2, 8, 9])?;
+    let result = max_pool::backward(&x, &got.indices, &window, &[1, 2, 8, 8], Out::write(&mut dx));
+    assert_error(result, "max_pool.backward: dy has shape [1, 2, 8, 8], expected [1, 2, 4, 4]")?;
+    let result = max_pool::backward(&got.y, &got.indices, &window, &[1, 2, 8, 8], Out::write(&mut other));
+    assert_error(result, "max_pool.backward: dx has shape [1, 2, 8, 9], expected [1, 2, 8, 8]")?;
+    let result = max_pool::backward(&got.y, &got.indices, &window, &[2, 8, 8], Out::write(&mut dx));
+    let expected = "max_pool.backward: input_shape has shape [2, 8, 8], expected [N, C, H, W] with no zero but for N";
+    assert_error(result, expected)
+}
+
+fn rejects_indices_of_other_windows() -> Outcome {
+    let cpu = Device::cpu();
+    let x = Tensor::<f32>::zeros(&cpu, &[1, 1, 40, 40])?;
+    let (small, large) = (Window::new([16, 16]).stride([8, 8]), Window::new([17, 16]).stride([8, 8]));
+    let (of_small, of_large) = (max_pool::forward(&x, &small)?, max_pool::forward(&x, &large)?);
+    let mut dx = x.empty_like()?;
+    let mut backward =
+        |dy, indices, window| max_pool::backward(dy, indices, window, &[1, 1, 40, 40], Out::write(&mut dx));
+    let result = backward(&of_large.y, &of_small.indices, &large);
+    assert_error(result, "max_pool.backward: indices has shape [1, 1, 4, 4], expected [1, 1, 3, 4]")?;
+    let other = Indices::U8(Tensor::zeros(&cpu, &[1, 1, 3, 4])?);
+    let expected = "max_pool.backward: indices is u8, expected u16 for a window of 272 positions";
+    assert_error(backward(&of_large.y, &other, &large), expected)?;
+    let other = Indices::U16(Tensor::zeros(&cpu, &[1, 1, 4, 4])?);
+    let expected = "max_pool.flat_indices: indices is u16, expected u8 for a window of 256 positions";
+    assert_error(max_pool::flat_indices(&other, &small, &[1, 1, 40, 40]), expected)
+}
+
+fn rejects_tensors_elsewhere() -> Outcome {
+    let (cpu, gpu) = (Device::cpu(), Device::Gpu(ferrolayer::device::Gpu::emulated()));
+    let (x, window) = (Tensor::<f32>::zeros(&cpu, &[1, 1, 4, 4])?, Window::new([2, 2]));
+    let got = max_pool::forward(&x, &window)?;
+    let (dy, mut dx, mut far) = (got.y.to(&gpu)?, x.to(&cpu)?, x.to(&gpu)?);
+    let result = max_pool::backward(&dy, &got.indices, &window, &[1, 1, 4, 4], Out::write(&mut dx));
+    let moves = "like the other tensors; `Tensor::to` moves it";
+    let expected = format!("max_pool.backward: indices is on the CPU, expected the emulated GPU {moves}");
+    assert_error(result, &expected)?;
+    let result = max_pool::backward(&got.y, &got.indices, &window, &[1, 1, 4, 4], Out::write(&mut far));
+    let expected = format!("max_pool.backward: dx is on the emulated GPU, expected the CPU {moves}");
+    assert_error(result, &expected)?;
+    let x = Tensor::<f64>::zeros(&gpu, &[1, 1, 4, 4])?;
+    let expected = "max_pool.forward: x holds f64, which the emulated GPU does not compute; expected f32";
+    assert_error(max_pool::forward(&x, &window), expected)
+}

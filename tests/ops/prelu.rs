@@ -1,0 +1,212 @@
+//! Parametric rectified linear unit.
+
+use ferrolayer::ops::prelu;
+use ferrolayer::testing::{assert_close, gradcheck};
+use ferrolayer::{Device, Out, Real, Tensor};
+use proptest::prelude::*;
+
+use crate::support::*;
+
+pub fn tests() -> Vec<Trial> {
+    let mut tests = vec![
+        on_cpu("prelu::matches_the_formula", matches_the_formula),
+        on_cpu("prelu::gradient_matches_finite_difference", gradient_matches_finite_difference),
+        on_cpu("prelu::edge_values", || edge_values(&Device::cpu())),
+        on_cpu("prelu::rejects_slopes_that_do_not_fit", rejects_slopes_that_do_not_fit),
+        on_cpu("prelu::rejects_other_shapes", rejects_other_shapes),
+        on_cpu("prelu::rejects_empty_channels", rejects_empty_channels),
+    ];
+    tests.extend(on_each_gpu("prelu::matches_cpu", matches_cpu));
+    tests.extend(on_each_gpu("prelu::matches_cpu_on_random_shapes", matches_cpu_on_random_shapes));
+    tests.extend(on_each_gpu("prelu::edge_values", edge_values));
+    tests.extend(on_each_gpu("prelu::empty_batch_writes_dalpha", empty_batch_writes_dalpha));
+    tests.push(on_real_gpu("prelu::matches_cpu_at_full_size", |gpu| compare(gpu, &[16, 64, 56, 57], 64, 9)));
+    tests
+}
+
+/// Everything a forward and backward give, with `beta` 0 and 0.5.
+struct Results<T: Real> {
+    y: Tensor<T>,
+    dx: Tensor<T>,
+    dalpha: Tensor<T>,
+    dx_added: Tensor<T>,
+    dalpha_added: Tensor<T>,
+}
+
+fn run<T: Real>(device: &Device, [x, alpha, dy, old, old_alpha]: [&Tensor<T>; 5]) -> Result<Results<T>, Failed> {
+    let (x, alpha, dy) = (x.to(device)?, alpha.to(device)?, dy.to(device)?);
+    let y = prelu::forward(&x, &alpha)?;
+    let (mut dx, mut dalpha) = (x.empty_like()?, alpha.empty_like()?);
+    prelu::backward(&x, &alpha, &dy, Some(Out::write(&mut dx)), Some(Out::write(&mut dalpha)))?;
+    let (mut dx_added, mut dalpha_added) = (old.to(device)?, old_alpha.to(device)?);
+    let beta = T::of(0.5);
+    prelu::backward(&x, &alpha, &dy, Some(Out { tensor: &mut dx_added, beta }), None)?;
+    prelu::backward(&x, &alpha, &dy, None, Some(Out { tensor: &mut dalpha_added, beta }))?;
+    Ok(Results { y, dx, dalpha, dx_added, dalpha_added })
+}
+
+fn compare(gpu: &Device, shape: &[usize], slopes: usize, seed: u64) -> Outcome {
+    let cpu = Device::cpu();
+    let [x, dy, old] = [0, 1, 2].map(|s| normal_tensor::<f32>(&cpu, 10 * seed + s, shape));
+    let [alpha, old_alpha] = [3, 4].map(|s| normal_tensor::<f32>(&cpu, 10 * seed + s, &[slopes]));
+    let inputs = [&x, &alpha, &dy, &old, &old_alpha];
+    let (expected, got, again) = (run(&cpu, inputs)?, run(gpu, inputs)?, run(gpu, inputs)?);
+    let context = |what: &str| format!("{what} of {shape:?}, {slopes} slopes");
+    assert_same_bits(&context("y"), &got.y, &expected.y)?;
+    assert_same_bits(&context("dx"), &got.dx, &expected.dx)?;
+
+    // One product and one sum: two roundings, or one where they are fused.
+    let magnitude = |a: &Tensor<f32>, b: &Tensor<f32>| -> Vec<f64> {
+        let (a, b) = (a.to_vec().unwrap(), b.to_vec().unwrap());
+        a.iter().zip(&b).map(|(a, b)| f64::from(a.abs()) + f64::from(b.abs())).collect()
+    };
+    let sizes = magnitude(&expected.dx, &old);
+    assert_close(&context("dx added"), &got.dx_added.to_vec()?, &expected.dx_added.to_vec()?, 2, &sizes)?;
+
+    // dalpha sums |x dy| over everything but the channels.
+    let terms = x.len() / slopes;
+    let mut sizes = vec![0.0; slopes];
+    let inner: usize = shape.iter().skip(2).product();
+    for (i, (x, dy)) in x.to_vec()?.iter().zip(dy.to_vec()?).enumerate() {
+        sizes[if slopes == 1 { 0 } else { i / inner % slopes }] += f64::from((x * dy).abs());
+    }
+    assert_close(&context("dalpha"), &got.dalpha.to_vec()?, &expected.dalpha.to_vec()?, terms, &sizes)?;
+    for (size, old) in sizes.iter_mut().zip(old_alpha.to_vec()?) {
+        *size += f64::from(old.abs());
+    }
+    let (dalpha, expected) = (got.dalpha_added.to_vec()?, expected.dalpha_added.to_vec()?);
+    assert_close(&context("dalpha added"), &dalpha, &expected, terms + 1, &sizes)?;
+
+    assert_same_bits(&context("dx again"), &again.dx_added, &got.dx_added)?;
+    assert_same_bits(&context("dalpha again"), &again.dalpha_added, &got.dalpha_added)
+}
+
+fn matches_cpu(gpu: &Device) -> Outcome {
+    // Features, small planes, planes of one tile and beside it, one of everything; shared slopes and one per channel.
+    for (seed, (shape, slopes)) in [
+        (vec![1, 1], 1),
+        (vec![5], 1),
+        (vec![33, 7], 7),
+        (vec![3, 300], 300),
+        (vec![130, 5, 3], 5),
+        (vec![2, 3, 32, 32], 3),
+        (vec![3, 2, 31, 33], 2),
+        (vec![2, 1, 4, 5], 1),
+        (vec![2, 3, 37, 29], 1),
+    ]
+    .iter()
+    .enumerate()
+    {
+        compare(gpu, shape, *slopes, seed as u64)?;
+    }
+    Ok(())
+}
+
+fn matches_cpu_on_random_shapes(gpu: &Device) -> Outcome {
+    let strategy = (1usize..6, 1usize..9, 1usize..40, 1usize..40, any::<bool>());
+    for_random(12, strategy, |(n, c, h, w, shared)| compare(gpu, &[n, c, h, w], if shared { 1 } else { c }, 77))
+}
+
+fn matches_the_formula() -> Outcome {
+    let device = Device::cpu();
+    let (x, dy): (Vec<f64>, Vec<f64>) = (normal(1, 2 * 3 * 5), normal(2, 2 * 3 * 5));
+    let alpha = [0.25, -0.5, 2.0];
+    let tensor = |values: &[f64]| Tensor::from_slice(&device, &[2, 3, 5], values);
+    let slopes = Tensor::from_slice(&device, &[3], &alpha)?;
+    let y = prelu::forward(&tensor(&x)?, &slopes)?;
+    let (mut dx, mut dalpha) = (y.empty_like()?, slopes.empty_like()?);
+    let (dx_out, dalpha_out) = (Some(Out::write(&mut dx)), Some(Out::write(&mut dalpha)));
+    prelu::backward(&tensor(&x)?, &slopes, &tensor(&dy)?, dx_out, dalpha_out)?;
+    let mut expected = [0.0; 3];
+    for i in 0..x.len() {
+        let channel = i / 5 % 3;
+        let (slope, part) = if x[i] > 0.0 { (1.0, 0.0) } else { (alpha[channel], x[i] * dy[i]) };
+        expected[channel] += part;
+        assert_eq!((y.to_vec()?[i], dx.to_vec()?[i]), (slope * x[i], slope * dy[i]));
+    }
+    for (got, expected) in dalpha.to_vec()?.iter().zip(expected) {
+        assert!((got - expected).abs() < 1e-12, "{got} {expected}");
+    }
+    Ok(())
+}
+
+fn gradient_matches_finite_difference() -> Outcome {
+    let device = Device::cpu();
+    for slopes in [1, 3] {
+        // Away from the kink at zero.
+        let x: Vec<f64> = normal::<f64>(3, 24).into_iter().map(|v| v + 0.1 * v.signum()).collect();
+        let (weights, alpha): (Vec<f64>, Vec<f64>) = (normal(4, 24), normal(5, slopes));
+        let tensor = |values: &[f64]| Tensor::from_slice(&device, &[2, 3, 4], values).unwrap();
+        let slope = |values: &[f64]| Tensor::from_slice(&device, &[slopes], values).unwrap();
+        let loss = |x: &[f64], alpha: &[f64]| -> f64 {
+            let y = prelu::forward(&tensor(x), &slope(alpha)).unwrap().to_vec().unwrap();
+            y.iter().zip(&weights).map(|(y, w)| y * w).sum()
+        };
+        let (mut dx, mut dalpha) = (tensor(&x), slope(&alpha));
+        let (dx_out, dalpha_out) = (Some(Out::write(&mut dx)), Some(Out::write(&mut dalpha)));
+        prelu::backward(&tensor(&x), &slope(&alpha), &tensor(&weights), dx_out, dalpha_out)?;
+        gradcheck("x", &x, &dx.to_vec()?, |x| loss(x, &alpha))?;
+        gradcheck("alpha", &alpha, &dalpha.to_vec()?, |alpha| loss(&x, alpha))?;
+    }
+    Ok(())
+}
+
+fn edge_values(device: &Device) -> Outcome {
+    let (nan, inf) = (f32::NAN, f32::INFINITY);
+    let x = Tensor::from_slice(device, &[6], &[nan, inf, -inf, 0.0, -0.0, -2.0])?;
+    let alpha = Tensor::from_slice(device, &[1], &[0.5f32])?;
+    let y = prelu::forward(&x, &alpha)?;
+    assert_eq!(format!("{:?}", y.to_vec()?), format!("{:?}", [nan, inf, -inf, 0.0, -0.0, -1.0]));
+    // At zero the slope is alpha; a gradient of zero there keeps infinities out of dalpha.
+    let dy = Tensor::from_slice(device, &[6], &[1.0f32, 1.0, 1.0, 1.0, 1.0, 1.0])?;
+    let mut dx = Tensor::full(device, &[6], nan)?;
+    prelu::backward(&x, &alpha, &dy, Some(Out::write(&mut dx)), None)?;
+    assert_eq!(dx.to_vec()?, [0.5, 1.0, 0.5, 0.5, 0.5, 0.5]);
+    let mut dalpha = Tensor::full(device, &[1], 1.0f32)?;
+    prelu::backward(&x, &alpha, &dy, None, Some(Out::write(&mut dalpha)))?;
+    assert!(dalpha.to_vec()?[0].is_nan(), "NaN in, NaN out");
+    Ok(())
+}
+
+fn empty_batch_writes_dalpha(device: &Device) -> Outcome {
+    let (x, alpha) = (Tensor::<f32>::zeros(device, &[0, 3, 4])?, Tensor::full(device, &[3], 0.5f32)?);
+    assert_eq!(prelu::forward(&x, &alpha)?.shape(), [0, 3, 4]);
+    let mut dalpha = Tensor::full(device, &[3], 7.0f32)?;
+    prelu::backward(&x, &alpha, &x, None, Some(Out::add(&mut dalpha)))?;
+    assert_eq!(dalpha.to_vec()?, [7.0; 3]);
+    prelu::backward(&x, &alpha, &x, None, Some(Out::write(&mut dalpha)))?;
+    assert_eq!(dalpha.to_vec()?, [0.0; 3]);
+    Ok(())
+}
+
+fn rejects_slopes_that_do_not_fit() -> Outcome {
+    let device = Device::cpu();
+    let zeros = |shape: &[usize]| Tensor::<f32>::zeros(&device, shape);
+    assert_error(
+        prelu::forward(&zeros(&[2, 3, 4])?, &zeros(&[4])?),
+        "prelu.forward: alpha has shape [4], expected [1] or [3] for x [2, 3, 4]",
+    )?;
+    assert_error(
+        prelu::forward(&zeros(&[3])?, &zeros(&[3])?),
+        "prelu.forward: alpha has shape [3], expected [1] for x [3]",
+    )
+}
+
+fn rejects_other_shapes() -> Outcome {
+    let device = Device::cpu();
+    let zeros = |shape: &[usize]| Tensor::<f32>::zeros(&device, shape);
+    let (x, alpha) = (zeros(&[2, 3])?, zeros(&[1])?);
+    let result = prelu::backward(&x, &alpha, &zeros(&[3, 2])?, None, None);
+    assert_error(result, "prelu.backward: dy has shape [3, 2], expected [2, 3]")?;
+    let result = prelu::backward(&x, &alpha, &x, None, Some(Out::write(&mut zeros(&[3])?)));
+    assert_error(result, "prelu.backward: dalpha has shape [3], expected [1]")
+}
+
+fn rejects_empty_channels() -> Outcome {
+    let device = Device::cpu();
+    let x = Tensor::<f32>::zeros(&device, &[2, 0])?;
+    assert_error(
+        prelu::forward(&x, &Tensor::zeros(&device, &[1])?),
+        "prelu.forward: x has shape [2, 0], expected no zero but for the batch, dimension 0",
+    )
+}

@@ -1,0 +1,102 @@
+//! Trials on the devices there are, and the inputs they share.
+
+use std::sync::OnceLock;
+
+use ferrolayer::device::GpuOptions;
+use ferrolayer::{Device, Element, Real, Tensor};
+use libtest_mimic::Completion;
+pub use libtest_mimic::{Failed, Trial};
+use proptest::strategy::Strategy;
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+
+/// What a test body returns: any error fails it.
+pub type Outcome = Result<(), Failed>;
+
+/// A trial that needs no GPU.
+pub fn on_cpu(name: &str, test: impl FnOnce() -> Outcome + Send + 'static) -> Trial {
+    Trial::test(name, test)
+}
+
+/// Two trials of one body: on the emulated GPU, and on the first real one where there is one.
+///
+/// Both poison outputs. The body must be small: a launch on the emulated grid takes milliseconds.
+pub fn on_each_gpu(name: &str, test: impl Fn(&Device) -> Outcome + Send + Copy + 'static) -> Vec<Trial> {
+    let emulated =
+        Trial::test(format!("{name}::emulated"), move || test(&Device::Gpu(GpuOptions::default().poison().emulated())));
+    vec![emulated, on_real_gpu(name, test)]
+}
+
+/// A trial on the first real GPU: ignored where there is none, a failure when `FERROLAYER_REQUIRE_GPU=1`.
+pub fn on_real_gpu(name: &str, test: impl FnOnce(&Device) -> Outcome + Send + 'static) -> Trial {
+    Trial::ignorable_test(format!("{name}::gpu"), move || match GpuOptions::default().poison().open(0) {
+        Ok(gpu) => test(&Device::Gpu(gpu)).map(|()| Completion::Completed),
+        Err(missing) if require_gpu() => Err(format!("FERROLAYER_REQUIRE_GPU is set, and {missing}").into()),
+        Err(missing) => Ok(Completion::ignored_with(missing)),
+    })
+}
+
+/// Whether a missing GPU is a failure.
+pub fn require_gpu() -> bool {
+    static REQUIRED: OnceLock<bool> = OnceLock::new();
+    *REQUIRED.get_or_init(|| std::env::var("FERROLAYER_REQUIRE_GPU").is_ok_and(|value| value == "1"))
+}
+
+/// Runs `test` on `cases` values of `strategy`, the same ones each time, and names the smallest that fails.
+pub fn for_random<S: Strategy>(cases: u32, strategy: S, test: impl Fn(S::Value) -> Outcome) -> Outcome
+where
+    S::Value: std::fmt::Debug,
+{
+    let config = Config { cases, failure_persistence: None, ..Config::default() };
+    let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
+    let result = runner.run(&strategy, |value| {
+        test(value).map_err(|failed| {
+            proptest::test_runner::TestCaseError::fail(failed.message().unwrap_or("failed").to_owned())
+        })
+    });
+    result.map_err(|error| error.to_string().into())
+}
+
+/// Normally distributed numbers, the same for the same seed.
+pub fn normal<T: Real>(seed: u64, len: usize) -> Vec<T> {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0xD1B5_4A32_D192_ED03;
+    let mut uniform = move || {
+        // SplitMix64 (Steele, Lea & Flood 2014): enough for test inputs, and needs no state but the seed.
+        state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = state;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+    };
+    (0..len)
+        .map(|_| {
+            let radius = (-2.0 * (1.0 - uniform()).ln()).sqrt();
+            T::of(radius * (std::f64::consts::TAU * uniform()).cos())
+        })
+        .collect()
+}
+
+/// A tensor of normally distributed numbers.
+pub fn normal_tensor<T: Real>(device: &Device, seed: u64, shape: &[usize]) -> Tensor<T> {
+    Tensor::from_vec(device, shape, normal(seed, shape.iter().product())).expect("memory for a test's input")
+}
+
+/// Fails unless every element has the same bits, NaN included.
+pub fn assert_same_bits<T: Element>(what: &str, got: &Tensor<T>, expected: &Tensor<T>) -> Outcome {
+    if got.shape() != expected.shape() {
+        return Err(format!("{what}: shape {:?}, expected {:?}", got.shape(), expected.shape()).into());
+    }
+    let (got, expected) = (got.to_vec()?, expected.to_vec()?);
+    match got.iter().zip(&expected).position(|(a, b)| a.bits() != b.bits()) {
+        None => Ok(()),
+        Some(i) => Err(format!("{what}: element {i} is {:?}, expected {:?}", got[i], expected[i]).into()),
+    }
+}
+
+/// Fails unless the error's text is exactly this.
+pub fn assert_error<T>(result: ferrolayer::Result<T>, expected: &str) -> Outcome {
+    match result {
+        Ok(_) => Err(format!("succeeded, expected: {expected}").into()),
+        Err(error) if error.to_string() == expected => Ok(()),
+        Err(error) => Err(format!("said:\n{error}\nexpected:\n{expected}").into()),
+    }
+}
