@@ -1,0 +1,104 @@
+//! `cargo xtask test`: all tests that this machine can run.
+
+use std::process::Command;
+
+use clap::ValueEnum;
+
+use crate::driver;
+use crate::error::Result;
+use crate::workspace::{answer, cargo, root, run as run_command, target_dir};
+
+/// The packages and test targets whose tests run kernels on the emulated grid, and what to pass them.
+///
+/// cuda_std's tests of compile errors are left out: they start Cargo, which no sanitizer looks into.
+const EMULATED: [(&str, &[&str], &[&str]); 2] = [
+    ("ferrolayer-cuda-std", &["--lib", "--test", "emulator", "--test", "races"], &[]),
+    // One after another: how the harness hands out its tests is ordered by std's locks, which no sanitizer sees.
+    ("ferrolayer-tests", &["--test", "ops"], &["::emulated", "--test-threads=1"]),
+];
+
+#[derive(clap::Args)]
+pub struct Options {
+    /// Run the kernels' tests on the emulated grid under this sanitizer instead
+    #[arg(long)]
+    sanitizer: Option<Sanitizer>,
+    /// Passed on to `cargo test`
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<String>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Sanitizer {
+    /// ThreadSanitizer: reports a missing barrier as a race
+    Thread,
+    /// AddressSanitizer: reports accesses outside of buffers
+    Address,
+}
+
+impl Sanitizer {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Thread => "thread",
+            Self::Address => "address",
+        }
+    }
+
+    /// As rustc 1.95 takes them.
+    const fn rustflags(self) -> &'static str {
+        match self {
+            // std is not instrumented, and rustc wants to be told that this is meant.
+            Self::Thread => "-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer",
+            Self::Address => "-Zsanitizer=address",
+        }
+    }
+}
+
+pub fn run(options: &Options) -> Result<()> {
+    match options.sanitizer {
+        Some(sanitizer) => under(sanitizer, &options.arguments),
+        None => everything(&options.arguments),
+    }
+}
+
+fn everything(arguments: &[String]) -> Result<()> {
+    // The tests find out by themselves; who reads their output should know what to expect.
+    match driver::query().and_then(|driver| driver.gpus) {
+        Ok(gpus) => {
+            let names: Vec<_> = gpus.iter().map(|gpu| gpu.name.as_str()).collect();
+            println!("GPU tests run on: {}", names.join(", "));
+        }
+        Err(why) => println!("no GPU, so that GPU tests are ignored: {why}"),
+    }
+    run_command(cargo().args(["test", "--workspace"]).args(arguments))
+}
+
+/// The caller's options, and what is not to be reported.
+fn thread_sanitizer_options() -> String {
+    let given = std::env::var("TSAN_OPTIONS").unwrap_or_default();
+    let suppressions = root().join("xtask/thread-sanitizer.supp");
+    format!("{given} suppressions={}", suppressions.display()).trim_start().to_owned()
+}
+
+fn under(sanitizer: Sanitizer, arguments: &[String]) -> Result<()> {
+    // With a target named, macros and build scripts are built without the sanitizer, which could not load them.
+    let said = answer(Command::new("rustc").arg("-vV").current_dir(root())).unwrap_or_default();
+    let host = said.lines().find_map(|line| line.strip_prefix("host: ")).unwrap_or("x86_64-unknown-linux-gnu");
+    for (package, targets, filter) in EMULATED {
+        let mut cargo = cargo();
+        cargo
+            .env("RUSTC_BOOTSTRAP", "1")
+            .env("RUSTFLAGS", sanitizer.rustflags())
+            .env_remove("CARGO_ENCODED_RUSTFLAGS")
+            .env("TSAN_OPTIONS", thread_sanitizer_options())
+            .arg("test")
+            .args(["--package", package, "--target", host])
+            .args(targets)
+            .arg("--target-dir")
+            .arg(target_dir().join(format!("sanitizer-{}", sanitizer.name())))
+            .args(arguments)
+            .arg("--")
+            .args(filter);
+        run_command(&mut cargo)?;
+    }
+    Ok(())
+}
