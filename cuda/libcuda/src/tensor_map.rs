@@ -11,6 +11,9 @@ use crate::error::DriverError;
 /// A `CUtensorMap`, to be passed to a kernel by value as a `__grid_constant__`-like parameter.
 ///
 /// It holds the array's address and shape, not the array: a kernel that uses it needs the array to be alive.
+///
+/// A copy's coordinates may lie outside the array, and before its beginning, but the innermost one times the element's
+/// size must be a multiple of 16 bytes: with any other the copy is an illegal instruction (715; seen on an H200).
 #[repr(C, align(64))]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TensorMap {

@@ -24,8 +24,9 @@ pub fn loads_a_box(gpu: &Gpu) -> Outcome {
         out_of_bounds: OutOfBounds::Zero,
     };
     let mut map = TensorMap::encode_tiled(&array, stream.context())?;
-    // Inside, across the right and lower edges, and before the beginning.
-    for (x, y) in [(0i32, 0i32), (5, 7), (30, 40), (-3, -2), (100, 0)] {
+    // Inside, across the right and lower edges, before the beginning, and wholly outside. The column is a multiple of
+    // 4, since a row of the box starts at a multiple of 16 bytes.
+    for (x, y) in [(0i32, 0i32), (4, 7), (28, 40), (-4, -2), (100, 0)] {
         let output = Buffer::new(&[u32::MAX; 256], &stream)?;
         let (mut out, mut column, mut line) = (output.address, x, y);
         let mut params = [argument(&mut map), argument(&mut out), argument(&mut column), argument(&mut line)];
