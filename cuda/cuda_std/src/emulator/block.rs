@@ -7,18 +7,14 @@
 use std::panic::Location;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering, fence};
-use std::sync::{Mutex, OnceLock, PoisonError};
-use std::thread::{self, Thread};
+use std::sync::{Mutex, PoisonError};
 
 use super::error::{Collective, EmulationError, Site, Waiting};
 use super::lock::Lock;
 use super::shared::Memory;
 use super::warp::Operation;
-use super::{context, fault};
+use super::{Crew, context, fault};
 use crate::launch::{KernelInfo, LaunchDims};
-
-/// Turns that a thread gives away before it sleeps.
-const YIELDS: u32 = 2;
 
 const RUNNING: u32 = 0;
 const IN_BARRIER: u32 = 1;
@@ -107,7 +103,7 @@ pub(crate) struct Block<'l> {
     info: &'l KernelInfo,
     dims: LaunchDims,
     shared: Memory,
-    threads: OnceLock<Vec<Thread>>,
+    crew: Crew,
     lock: Lock,
     slots: Box<[Slot]>,
     running: Number,
@@ -118,8 +114,6 @@ pub(crate) struct Block<'l> {
     /// Of `sync_threads`: from all to the last, from the last to all.
     arrival: Edge,
     departure: Edge,
-    /// That the threads may begin.
-    open: AtomicBool,
     /// Of the end of a block and the start of the next.
     end: Edge,
     start: Edge,
@@ -133,7 +127,7 @@ impl<'l> Block<'l> {
             info,
             dims,
             shared: Memory::new(dims.shared_bytes),
-            threads: OnceLock::new(),
+            crew: Crew::new(dims.threads()),
             lock: Lock::default(),
             slots: (0..dims.threads()).map(|_| Slot::default()).collect(),
             running,
@@ -143,7 +137,6 @@ impl<'l> Block<'l> {
             error: Mutex::new(None),
             arrival: Edge::default(),
             departure: Edge::default(),
-            open: AtomicBool::new(false),
             end: Edge::default(),
             start: Edge::default(),
         }
@@ -166,29 +159,14 @@ impl<'l> Block<'l> {
         error.unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
     }
 
-    /// Lets all threads begin, or end at once when not all could be made.
-    pub fn start(&self, threads: Vec<Thread>, failure: Option<std::io::Error>) {
-        if let Some(reason) = failure {
-            self.stop(EmulationError::Threads {
-                kernel: self.info.name,
-                got: threads.len() as u32,
-                expected: self.dims.threads(),
-                reason: reason.to_string(),
-            });
-        }
-        let threads = self.threads.get_or_init(|| threads);
-        self.open.store(true, Ordering::Release);
-        for thread in threads {
-            thread.unpark();
-        }
-    }
-
-    /// Waits until the block starts; whether it does.
-    pub fn wait_for_start(&self) -> bool {
-        while !self.open.load(Ordering::Acquire) {
-            thread::park();
-        }
-        !self.is_stopped()
+    /// Calls `work` for each thread, with its number.
+    pub fn run(&self, work: &(dyn Fn(u32) + Sync)) -> Result<(), EmulationError> {
+        self.crew.run(work).map_err(|(got, reason)| EmulationError::Threads {
+            kernel: self.info.name,
+            got: got as u32,
+            expected: self.dims.threads(),
+            reason: reason.to_string(),
+        })
     }
 
     fn is_stopped(&self) -> bool {
@@ -217,27 +195,17 @@ impl<'l> Block<'l> {
     }
 
     fn wake(&self, threads: impl Iterator<Item = u32>) {
-        let Some(handles) = self.threads.get() else {
-            return;
-        };
-        for thread in threads {
-            if let Some(handle) = handles.get(thread as usize) {
-                handle.unpark();
-            }
-        }
+        threads.for_each(|thread| self.crew.wake(thread));
     }
 
     /// Waits until the thread's turn is no longer `turn`.
-    fn wait(&self, slot: &Slot, turn: u32) {
-        let mut yields = 0;
-        while slot.turn.get() == turn {
-            if yields < YIELDS {
-                yields += 1;
-                thread::yield_now();
-            } else {
-                thread::park();
+    fn wait(&self, me: u32, turn: u32) {
+        let turn_now = || self.slots[me as usize].turn.get();
+        context::keep(|| {
+            while turn_now() == turn {
+                self.crew.pause(me);
             }
-        }
+        });
         fence(Ordering::Acquire);
     }
 
@@ -275,7 +243,7 @@ impl<'l> Block<'l> {
         if nobody_runs {
             self.wake(0..self.dims.threads());
         }
-        self.wait(slot, turn);
+        self.wait(me, turn);
         if self.is_stopped() {
             fault::stop();
         }
@@ -326,7 +294,7 @@ impl<'l> Block<'l> {
             self.wake(0..self.dims.threads());
         }
         self.wake(lanes(released & !(1 << lane)).map(|lane| me / 32 * 32 + lane));
-        self.wait(slot, turn);
+        self.wait(me, turn);
         if self.is_stopped() {
             fault::stop();
         }
@@ -420,7 +388,7 @@ impl<'l> Block<'l> {
             self.wake(0..self.dims.threads());
         }
         self.wake(lanes(released).map(|lane| me / 32 * 32 + lane));
-        self.wait(slot, turn);
+        self.wait(me, turn);
         self.start.take();
         !self.is_stopped()
     }

@@ -75,6 +75,13 @@ fn unravel(number: u64, sides: [u32; 3]) -> [u32; 3] {
     [number % x, number / x % y, number / x / y].map(|i| i as u32)
 }
 
+/// Calls `f`, in which other threads of the grid may take their turns.
+pub fn keep(f: impl FnOnce()) {
+    let current = CURRENT.get();
+    f();
+    CURRENT.set(current);
+}
+
 /// Whether this thread is one of the emulated grid.
 pub fn is_running() -> bool {
     !CURRENT.get().is_null()

@@ -162,7 +162,7 @@ pub enum EmulationError {
         /// Where; unknown only when the program has replaced the panic hook.
         site: Option<Site>,
     },
-    /// The operating system gave no more threads.
+    /// The operating system gave no more threads, or no more memory for their stacks.
     #[error("kernel `{kernel}`: the emulated grid got {got} of {expected} threads: {reason}")]
     Threads {
         /// The kernel's name.

@@ -1,6 +1,7 @@
 //! The emulated grid: a kernel on the host, without a GPU.
 //!
-//! Blocks run one after another; the threads of a block are threads of the operating system, made once for a launch.
+//! Blocks run one after another; the threads of a block are fibres, or under a sanitizer threads of the operating
+//! system, made once for a launch.
 //! What is exact: indices, barriers, shuffles, votes, shared memory (which holds bytes 0xFF when a block starts),
 //! asynchronous copies (which arrive as late as is allowed). What is checked: every index, the alignment of vector
 //! accesses, the lanes that a shuffle names, and that all threads reach a barrier. When no thread of a block can go on,
@@ -22,20 +23,27 @@ pub(crate) mod context;
 pub(crate) mod copies;
 pub(crate) mod error;
 pub(crate) mod fault;
+#[cfg(not(sanitizer))]
+mod fibres;
 mod lock;
 pub(crate) mod machine;
 pub(crate) mod shared;
 #[cfg(thread_sanitizer)]
 mod thread_sanitizer;
+#[cfg(sanitizer)]
+mod threads;
 mod warp;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::thread;
 
 use crate::launch::{KernelInfo, LaunchDims};
 use block::Block;
 use context::Context;
 use error::EmulationError;
+#[cfg(not(sanitizer))]
+use fibres::Crew;
+#[cfg(sanitizer)]
+use threads::Crew;
 
 /// The most threads of a block.
 const MAX_THREADS: u32 = 1024;
@@ -52,36 +60,12 @@ pub fn run(info: &KernelInfo, dims: LaunchDims, kernel: &(dyn Fn() + Sync)) -> R
     #[cfg(thread_sanitizer)]
     thread_sanitizer::link();
     let block = Block::new(info, dims);
-    thread::scope(|scope| {
-        let (mut handles, mut failure) = (Vec::new(), None);
-        for thread in 0..dims.threads() {
-            let block = &block;
-            let spawned =
-                thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, move || work(block, thread, kernel));
-            match spawned {
-                Ok(handle) => handles.push(handle),
-                Err(error) => {
-                    failure = Some(error);
-                    break;
-                }
-            }
-        }
-        let threads = handles.iter().map(|handle| handle.thread().clone());
-        block.start(threads.collect(), failure);
-        for handle in handles {
-            // ThreadSanitizer sees a join, and not the end of the scope.
-            let joined = handle.join();
-            debug_assert!(joined.is_ok(), "a kernel's panic is caught in its thread");
-        }
-    });
+    block.run(&|thread| work(&block, thread, kernel))?;
     block.into_result()
 }
 
 /// One thread of the block, block after block.
 fn work(block: &Block<'_>, thread: u32, kernel: &(dyn Fn() + Sync)) {
-    if !block.wait_for_start() {
-        return;
-    }
     let context = Context::new(block, thread);
     let _running = context.enter();
     for number in 0..block.dims().blocks() {
