@@ -4,9 +4,9 @@ use proc_macro2::TokenStream;
 use quote::quote;
 use syn::punctuated::Punctuated;
 use syn::spanned::Spanned;
-use syn::{Expr, MetaNameValue, Token};
+use syn::{Expr, Ident, Meta, MetaList, MetaNameValue, Token};
 
-const KEYS: &str = "`block`, `max_threads`, `min_blocks`, `cluster` and `barriers`";
+const KEYS: &str = "`block`, `max_threads`, `min_blocks`, `cluster`, `barriers` and `instances(..)`";
 
 /// What the attribute says; absent keys are `None`.
 #[derive(Default)]
@@ -18,13 +18,25 @@ pub struct Arguments {
     /// x, y and z.
     pub cluster: Option<[TokenStream; 3]>,
     pub barriers: Option<TokenStream>,
+    /// Each generic parameter with what it stands for, in turn.
+    pub instances: Vec<(Ident, Vec<Expr>)>,
 }
 
 impl Arguments {
     pub fn parse(attribute: TokenStream) -> syn::Result<Self> {
-        let pairs = syn::parse::Parser::parse2(Punctuated::<MetaNameValue, Token![,]>::parse_terminated, attribute)?;
+        let keys = syn::parse::Parser::parse2(Punctuated::<Meta, Token![,]>::parse_terminated, attribute)?;
         let mut arguments = Self::default();
-        for MetaNameValue { path, value, .. } in pairs {
+        for key in keys {
+            let MetaNameValue { path, value, .. } = match key {
+                Meta::List(list) if list.path.is_ident("instances") => {
+                    if !arguments.instances.is_empty() {
+                        return Err(syn::Error::new(list.path.span(), "`instances` is given twice"));
+                    }
+                    arguments.instances = instances(&list)?;
+                    continue;
+                }
+                key => key.require_name_value()?.clone(),
+            };
             let key = path.get_ident().map(ToString::to_string).unwrap_or_default();
             let twice = match key.as_str() {
                 "block" => arguments.block.replace(shape(&value)?).is_some(),
@@ -42,6 +54,18 @@ impl Arguments {
         }
         Ok(arguments)
     }
+}
+
+/// `T = [f32, f16], N = [2, 3]`.
+fn instances(list: &MetaList) -> syn::Result<Vec<(Ident, Vec<Expr>)>> {
+    let pairs = list.parse_args_with(Punctuated::<MetaNameValue, Token![,]>::parse_terminated)?;
+    let of_pair = |MetaNameValue { path, value, .. }: MetaNameValue| match value {
+        Expr::Array(values) if !values.elems.is_empty() => {
+            Ok((path.require_ident()?.clone(), values.elems.into_iter().collect()))
+        }
+        value => Err(syn::Error::new(value.span(), "a list of what the parameter stands for, as in `T = [f32, f16]`")),
+    };
+    pairs.into_iter().map(of_pair).collect()
 }
 
 /// `n` or a tuple of up to three.

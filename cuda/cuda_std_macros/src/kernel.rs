@@ -6,6 +6,7 @@ use syn::spanned::Spanned;
 use syn::{Attribute, FnArg, GenericArgument, ItemFn, Pat, PathArguments, ReturnType, Type, Visibility};
 
 use crate::arguments::Arguments;
+use crate::instances::Instance;
 use crate::launch_type;
 
 /// How a parameter gets into the kernel.
@@ -29,6 +30,7 @@ pub struct Kernel {
     pub function: ItemFn,
     pub parameters: Vec<Parameter>,
     pub arguments: Arguments,
+    pub instances: Vec<Instance>,
 }
 
 pub fn expand(attribute: TokenStream, item: TokenStream) -> syn::Result<TokenStream> {
@@ -36,13 +38,21 @@ pub fn expand(attribute: TokenStream, item: TokenStream) -> syn::Result<TokenStr
     let mut function: ItemFn = syn::parse2(item)?;
     check_signature(&function)?;
     let parameters = function.sig.inputs.iter_mut().map(parameter).collect::<syn::Result<Vec<_>>>()?;
-    let kernel = Kernel { function, parameters, arguments };
-    let (entry, launch) = (entry(&kernel), launch_type::expand(&kernel));
+    let instances = Instance::all(&function.sig.ident, &function.sig.generics, &arguments)?;
+    let kernel = Kernel { function, parameters, arguments, instances };
+    let entries = kernel.instances.iter().map(|instance| entry(&kernel, instance));
+    let launch = launch_type::expand(&kernel);
     let function = &kernel.function;
+    // A generic kernel is the function that its entries call; any other is its entry.
+    let where_it_is = if function.sig.generics.params.is_empty() {
+        quote!(#[cfg(not(target_arch = "nvptx64"))])
+    } else {
+        quote!(#[cfg_attr(target_arch = "nvptx64", inline(always))])
+    };
     Ok(quote! {
-        #entry
+        #(#entries)*
 
-        #[cfg(not(target_arch = "nvptx64"))]
+        #where_it_is
         #[allow(clippy::too_many_arguments)]
         #function
 
@@ -70,13 +80,6 @@ fn check_signature(function: &ItemFn) -> syn::Result<()> {
     }
     if let Some(abi) = &signature.abi {
         return refuse(abi.span(), "a kernel's ABI is given by `#[kernel]`");
-    }
-    if !signature.generics.params.is_empty() {
-        return refuse(
-            signature.generics.span(),
-            "a kernel cannot be generic: it is one entry point with one name. Write a generic function and a kernel \
-             for each type that calls it",
-        );
     }
     if let Some(clause) = &signature.generics.where_clause {
         return refuse(clause.span(), "a kernel cannot have a `where` clause");
@@ -122,7 +125,7 @@ fn kind(ty: &Type) -> syn::Result<Kind> {
              `GlobalMut<T>` to write one",
         )),
         Type::ImplTrait(ty) => {
-            Err(syn::Error::new(ty.span(), "a kernel cannot be generic: it is one entry point with one name"))
+            Err(syn::Error::new(ty.span(), "a kernel's types have names: `#[kernel(instances(T = [..]))]`"))
         }
         ty => Ok(buffer(ty, false).or_else(|| buffer(argument_of(ty, "Option")?, true)).unwrap_or(Kind::Value)),
     }
@@ -152,15 +155,16 @@ fn argument_of<'a>(ty: &'a Type, name: &str) -> Option<&'a Type> {
     }
 }
 
-/// The entry point on the device, and what `cuda_builder` needs to know of it.
-fn entry(kernel: &Kernel) -> TokenStream {
-    let name = &kernel.function.sig.ident;
+/// An entry point on the device, and what `cuda_builder` needs to know of it.
+fn entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
+    let (name, function) = (&instance.entry, &kernel.function.sig.ident);
     let (attributes, block) = (&kernel.function.attrs, &kernel.function.block);
     let inputs = &kernel.function.sig.inputs;
     let (mut raw, mut checks, mut values) = (Vec::new(), Vec::new(), Vec::new());
     for Parameter { name, kind, ty, .. } in &kernel.parameters {
         match kind {
             Kind::Buffer { element, writes, optional } => {
+                let element = instance.put_into(element);
                 let (pointer, handle) = if *writes {
                     (quote!(*mut #element), quote!(GlobalMut))
                 } else {
@@ -171,12 +175,24 @@ fn entry(kernel: &Kernel) -> TokenStream {
                 values.push(quote!(::cuda_std::global::#handle::#from(#name)));
             }
             Kind::Value => {
+                let ty = instance.put_into(ty);
                 raw.push(quote!(#name: #ty));
                 checks.push(quote_spanned!(ty.span()=> ::cuda_std::launch::assert_kernel_param::<#ty>();));
                 values.push(quote!(#name));
             }
         }
     }
+    let turbofish = instance.turbofish();
+    let (body, called) = if turbofish.is_empty() {
+        let body = quote! {
+            #[inline(always)]
+            #[allow(clippy::too_many_arguments)]
+            unsafe fn kernel(#inputs) #block
+        };
+        (body, quote!(kernel))
+    } else {
+        (TokenStream::new(), quote!(#function #turbofish))
+    };
     let metadata_name = format_ident!("__ferrolayer_kernel_{name}");
     let metadata = metadata(&kernel.arguments);
     quote! {
@@ -185,12 +201,10 @@ fn entry(kernel: &Kernel) -> TokenStream {
         #[unsafe(no_mangle)]
         #[allow(clippy::too_many_arguments)]
         pub unsafe extern "ptx-kernel" fn #name(#(#raw),*) {
-            #[inline(always)]
-            #[allow(clippy::too_many_arguments)]
-            unsafe fn kernel(#inputs) #block
+            #body
             const _: fn() = || { #(#checks)* };
             // SAFETY: the launch gives what the kernel asks for.
-            unsafe { kernel(#(#values),*) }
+            unsafe { #called(#(#values),*) }
         }
 
         #[cfg(target_arch = "nvptx64")]

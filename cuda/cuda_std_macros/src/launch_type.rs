@@ -1,33 +1,24 @@
 //! The launch type that stands beside a kernel on the host.
 
 use proc_macro2::{Ident, Span, TokenStream};
-use quote::{format_ident, quote, quote_spanned};
+use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::spanned::Spanned;
 
 use crate::arguments::Arguments;
+use crate::instances::Instance;
 use crate::kernel::{Kernel, Kind, Parameter};
 
 pub fn expand(kernel: &Kernel) -> TokenStream {
     let function = &kernel.function.sig.ident;
     let name = camel_case(function);
     let borrows = kernel.parameters.iter().any(|parameter| matches!(parameter.kind, Kind::Buffer { .. }));
-    let (generics, anonymous) = if borrows { (quote!(<'a>), quote!(<'_>)) } else { (quote!(), quote!()) };
+    let parameters = kernel.function.sig.generics.params.iter().map(ToTokens::to_token_stream);
+    let parameters: Vec<_> = borrows.then(|| quote!('a)).into_iter().chain(parameters).collect();
+    let generics = if parameters.is_empty() { quote!() } else { quote!(<#(#parameters),*>) };
     let docs = format!("A launch of the kernel [`{function}`]: its arguments by name.");
     let fields = kernel.parameters.iter().map(field);
-    let info = info(&function.to_string(), &kernel.arguments);
     let conditions = conditions(&function.to_string(), &kernel.arguments);
-    let checks = kernel.parameters.iter().filter_map(|parameter| {
-        let ty = &parameter.ty;
-        matches!(parameter.kind, Kind::Value)
-            .then(|| quote_spanned!(ty.span()=> ::cuda_std::launch::assert_kernel_param::<#ty>();))
-    });
-    let pointers = kernel.parameters.iter().map(pointer);
-    let pointer_names = kernel.parameters.iter().map(|parameter| &parameter.name);
-    let emulated = kernel.parameters.iter().map(emulated);
-    let arguments = kernel.parameters.iter().map(|parameter| &parameter.name);
-    // Names of ours that no parameter's name can meet.
-    let [visit, call, dims] = ["visit", "call", "dims"].map(|name| Ident::new(name, Span::mixed_site()));
-    let buffers = kernel.parameters.iter().filter_map(|parameter| visit_buffer(&visit, parameter));
+    let launches = kernel.instances.iter().map(|instance| launch(kernel, instance, &name, borrows));
     quote! {
         #[cfg(not(target_arch = "nvptx64"))]
         #[doc = #docs]
@@ -36,40 +27,65 @@ pub fn expand(kernel: &Kernel) -> TokenStream {
         #[cfg(not(target_arch = "nvptx64"))]
         const _: () = {
             #conditions
-            const _: fn() = || { #(#checks)* };
-
-            // SAFETY: written from the parameter list of the kernel itself.
-            unsafe impl ::cuda_std::launch::Launch for #name #anonymous {
-                const KERNEL: ::cuda_std::launch::KernelInfo = #info;
-
-                #[allow(unused_variables)]
-                fn for_each_buffer(&self, #visit: &mut dyn ::core::ops::FnMut(::cuda_std::launch::BufferArg)) {
-                    #(#buffers)*
-                }
-
-                fn with_params<R>(
-                    &self,
-                    #call: impl ::core::ops::FnOnce(&mut [*mut ::core::ffi::c_void]) -> R,
-                ) -> R {
-                    #(#pointers)*
-                    #call(&mut [#((&raw mut #pointer_names).cast()),*])
-                }
-
-                unsafe fn emulate(
-                    self,
-                    #dims: ::cuda_std::launch::LaunchDims,
-                ) -> ::core::result::Result<(), ::cuda_std::launch::EmulationError> {
-                    ::cuda_std::launch::check_host_memory(&self)?;
-                    #(#emulated)*
-                    ::cuda_std::emulator::run(
-                        &<Self as ::cuda_std::launch::Launch>::KERNEL,
-                        #dims,
-                        // SAFETY: the caller of `emulate` promises what the kernel asks for.
-                        &|| unsafe { #function(#(#arguments),*) },
-                    )
-                }
-            }
+            #(#launches)*
         };
+    }
+}
+
+/// `Launch` of one instance.
+fn launch(kernel: &Kernel, instance: &Instance, name: &Ident, borrows: bool) -> TokenStream {
+    let function = &kernel.function.sig.ident;
+    let turbofish = instance.turbofish();
+    let values = instance.values().cloned();
+    let generics: Vec<_> = borrows.then(|| quote!('_)).into_iter().chain(values).collect();
+    let generics = if generics.is_empty() { quote!() } else { quote!(<#(#generics),*>) };
+    let info = info(&instance.entry.to_string(), &kernel.arguments);
+    let checks = kernel.parameters.iter().filter_map(|parameter| {
+        let ty = instance.put_into(&parameter.ty);
+        matches!(parameter.kind, Kind::Value)
+            .then(|| quote_spanned!(ty.span()=> ::cuda_std::launch::assert_kernel_param::<#ty>();))
+    });
+    let pointers = kernel.parameters.iter().map(|parameter| pointer(parameter, instance));
+    let pointer_names = kernel.parameters.iter().map(|parameter| &parameter.name);
+    let emulated = kernel.parameters.iter().map(emulated);
+    let arguments = kernel.parameters.iter().map(|parameter| &parameter.name);
+    // Names of ours that no parameter's name can meet.
+    let [visit, call, dims] = ["visit", "call", "dims"].map(|name| Ident::new(name, Span::mixed_site()));
+    let buffers = kernel.parameters.iter().filter_map(|parameter| visit_buffer(&visit, parameter));
+    quote! {
+        const _: fn() = || { #(#checks)* };
+
+        // SAFETY: written from the parameter list of the kernel itself.
+        unsafe impl ::cuda_std::launch::Launch for #name #generics {
+            const KERNEL: ::cuda_std::launch::KernelInfo = #info;
+
+            #[allow(unused_variables)]
+            fn for_each_buffer(&self, #visit: &mut dyn ::core::ops::FnMut(::cuda_std::launch::BufferArg)) {
+                #(#buffers)*
+            }
+
+            fn with_params<R>(
+                &self,
+                #call: impl ::core::ops::FnOnce(&mut [*mut ::core::ffi::c_void]) -> R,
+            ) -> R {
+                #(#pointers)*
+                #call(&mut [#((&raw mut #pointer_names).cast()),*])
+            }
+
+            unsafe fn emulate(
+                self,
+                #dims: ::cuda_std::launch::LaunchDims,
+            ) -> ::core::result::Result<(), ::cuda_std::launch::EmulationError> {
+                ::cuda_std::launch::check_host_memory(&self)?;
+                #(#emulated)*
+                ::cuda_std::emulator::run(
+                    &<Self as ::cuda_std::launch::Launch>::KERNEL,
+                    #dims,
+                    // SAFETY: the caller of `emulate` promises what the kernel asks for.
+                    &|| unsafe { #function #turbofish(#(#arguments),*) },
+                )
+            }
+        }
     }
 }
 
@@ -159,14 +175,17 @@ fn visit_buffer(visit: &Ident, parameter: &Parameter) -> Option<TokenStream> {
 }
 
 /// The argument as the driver copies it: buffers are 64-bit addresses.
-fn pointer(parameter: &Parameter) -> TokenStream {
+fn pointer(parameter: &Parameter, instance: &Instance) -> TokenStream {
     let Parameter { name, kind, ty, .. } = parameter;
     match kind {
         Kind::Buffer { optional: true, .. } => quote! {
             let mut #name: u64 = self.#name.as_ref().map_or(0, |memory| memory.address());
         },
         Kind::Buffer { .. } => quote!(let mut #name: u64 = self.#name.address();),
-        Kind::Value => quote!(let mut #name: #ty = self.#name;),
+        Kind::Value => {
+            let ty = instance.put_into(ty);
+            quote!(let mut #name: #ty = self.#name;)
+        }
     }
 }
 

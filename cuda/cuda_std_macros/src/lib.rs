@@ -5,6 +5,7 @@
 //! and, on any other target, for `cuda_std`'s emulated grid.
 
 mod arguments;
+mod instances;
 mod kernel;
 mod launch_type;
 mod shared;
@@ -34,6 +35,28 @@ use proc_macro::TokenStream;
 /// | `min_blocks = n` | blocks that must fit on a multiprocessor | `.minnctapersm` |
 /// | `cluster = n` or `(x, y, z)` | the shape of a cluster | `.reqnctapercluster` |
 /// | `barriers = n` | barriers to expect in the PTX, where a loop around them is unrolled | none |
+///
+/// A generic kernel is one entry for each combination of what its parameters stand for, types or numbers, which
+/// `instances(T = [f32, f16], N = [2, 3])` says. Its launch type is as generic; an entry's name is the function's with
+/// the instance's: `fill_f32_2`, `fill_f32_3`, `fill_f16_2` and `fill_f16_3`.
+///
+/// ```
+/// use cuda_std::launch::{Launch, LaunchDims};
+/// use cuda_std::prelude::*;
+///
+/// /// Sets all to `value`.
+/// #[kernel(instances(T = [f32, u8]))]
+/// pub unsafe fn fill<T: Element + KernelParam>(y: GlobalMut<T>, value: T) {
+///     // SAFETY: one thread for each element.
+///     unsafe { y.store(thread::index_1d() as usize, value) }
+/// }
+///
+/// let mut y = [0u8; 4];
+/// // SAFETY: four threads for four elements.
+/// unsafe { Fill { y: &mut y, value: 7 }.emulate(LaunchDims::new(1, 4)) }?;
+/// assert_eq!((y, Fill::<u8>::KERNEL.name), ([7; 4], "fill_u8"));
+/// # Ok::<(), cuda_std::launch::EmulationError>(())
+/// ```
 ///
 /// ```
 /// use cuda_std::launch::{Launch, LaunchDims};

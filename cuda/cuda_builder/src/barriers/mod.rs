@@ -13,6 +13,7 @@
 //! * A macro call counts what is in its parentheses, and the arm of its definition with the most barriers.
 //! * A loop's body counts once. Loops that the compiler unrolls, and macros that repeat their argument, give more: then
 //!   the kernel says how many with `#[kernel(barriers = ..)]`, which is taken instead of counting.
+//! * An entry whose own name is not found is an instance of a generic kernel, whose name it begins with.
 //! * What is only for the host (`#[cfg(not(target_arch = "nvptx64"))]`) does not count.
 //! * An entry that a macro defines, with a name that is one of the macro's arguments, counts as the macro's function
 //!   whose name is a variable; if that calls a variable, as the function that the macro's call gives for it.
@@ -99,7 +100,13 @@ impl Sources {
         entries.filter_map(|entry| Some((entry.as_ref().to_owned(), self.count_entry(entry.as_ref())?))).collect()
     }
 
+    /// An instance of a generic kernel is found by the kernel's name, which its own begins with.
     fn count_entry(&self, entry: &str) -> Option<Counted> {
+        let shorter = entry.rmatch_indices('_').map(|(end, _)| &entry[..end]);
+        std::iter::once(entry).chain(shorter).find_map(|name| self.count_named(name))
+    }
+
+    fn count_named(&self, entry: &str) -> Option<Counted> {
         let direct = self.functions.get(entry).into_iter().flatten().map(|&place| {
             let function = self.function(place);
             (self.of_function(place, &[], &mut Vec::new()), place.0, function.line)
