@@ -1,6 +1,6 @@
 //! What every op checks of its arguments, said the same way everywhere.
 
-use crate::{Element, Error, Result, Tensor};
+use crate::{Element, Error, Layout, Result, Tensor};
 
 /// Fails unless `tensor` has exactly this shape.
 pub(crate) fn shape<T: Element>(
@@ -45,7 +45,7 @@ pub(crate) fn only_batch_may_be_zero<T: Element>(
     })
 }
 
-/// Fails unless `tensor` has the shape and the device of `reference`.
+/// Fails unless `tensor` has the shape, the order in memory and the device of `reference`.
 pub(crate) fn like<T: Element, U: Element>(
     op: &'static str,
     argument: &'static str,
@@ -53,5 +53,36 @@ pub(crate) fn like<T: Element, U: Element>(
     reference: &Tensor<U>,
 ) -> Result<()> {
     device(op, argument, tensor, reference)?;
-    shape(op, argument, tensor, reference.shape())
+    shape(op, argument, tensor, reference.shape())?;
+    if tensor.is_ordered_like(reference) {
+        return Ok(());
+    }
+    let expected: &[Layout] = match reference.layout() {
+        Some(Layout::ChannelsLast) => &[Layout::ChannelsLast],
+        Some(Layout::RowMajor) | None => &[Layout::RowMajor],
+    };
+    Err(tensor.disordered(op, argument, expected))
+}
+
+/// The layout of an image, if there are kernels for it.
+pub(crate) fn image_layout<T: Element>(op: &'static str, argument: &'static str, tensor: &Tensor<T>) -> Result<Layout> {
+    tensor.layout().ok_or_else(|| tensor.disordered(op, argument, &[Layout::RowMajor, Layout::ChannelsLast]))
+}
+
+/// Fails unless `tensor`, whose shape has been checked, is in this layout.
+pub(crate) fn in_layout<T: Element>(
+    op: &'static str,
+    argument: &'static str,
+    tensor: &Tensor<T>,
+    layout: Layout,
+) -> Result<()> {
+    let strides = layout.strides(tensor.shape());
+    if strides.is_some_and(|strides| tensor.has_strides(&strides)) {
+        return Ok(());
+    }
+    let expected: &[Layout] = match layout {
+        Layout::ChannelsLast => &[Layout::ChannelsLast],
+        Layout::RowMajor => &[Layout::RowMajor],
+    };
+    Err(tensor.disordered(op, argument, expected))
 }

@@ -3,10 +3,17 @@
 use std::fmt::{Debug, Display};
 use std::iter::Sum;
 
+use cuda_std::float;
+use half::{bf16, f16};
+
 /// The name of an element type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DType {
+    /// `f16`: IEEE half precision
+    F16,
+    /// `bf16`: the upper half of an `f32`
+    Bf16,
     /// `f32`
     F32,
     /// `f64`
@@ -19,15 +26,24 @@ pub enum DType {
     U32,
 }
 
-impl Display for DType {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
+impl DType {
+    /// As Rust writes it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::F16 => "f16",
+            Self::Bf16 => "bf16",
             Self::F32 => "f32",
             Self::F64 => "f64",
             Self::U8 => "u8",
             Self::U16 => "u16",
             Self::U32 => "u32",
-        })
+        }
+    }
+}
+
+impl Display for DType {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
     }
 }
 
@@ -63,6 +79,8 @@ macro_rules! element {
 }
 
 element! {
+    f16 => F16, f16::from_bits(u16::MAX), |v| v.to_bits().into();
+    bf16 => Bf16, bf16::from_bits(u16::MAX), |v| v.to_bits().into();
     f32 => F32, f32::from_bits(u32::MAX), |v| v.to_bits().into();
     f64 => F64, f64::from_bits(u64::MAX), f64::to_bits;
     u8 => U8, u8::MAX, u64::from;
@@ -70,34 +88,90 @@ element! {
     u32 => U32, u32::MAX, u64::from;
 }
 
-/// An element type that layers compute with: `f32` everywhere, `f64` on the CPU (for gradient checks).
-pub trait Real:
-    Element + num_traits::Float + num_traits::NumAssign + num_traits::FromPrimitive + Sum + Display
-{
+/// An element type of layers' inputs and outputs: `f32`, and `f16` and `bf16`, which are computed with in `f32` and
+/// rounded once, when a result is stored; on the CPU also `f64`, for gradient checks.
+pub trait Real: Element + Display {
+    /// What arithmetic takes it as. Parameters that are few and read often (slopes, means, variances) are of this type.
+    type Compute: Compute;
+    /// The distance from 1 to the next larger value.
+    const EPSILON: f64;
+    /// The smallest normal value above 0.
+    const MIN_POSITIVE: f64;
+
+    /// The same value, to compute with.
+    fn widen(self) -> Self::Compute;
+    /// The nearest value, ties to even.
+    fn narrow(v: Self::Compute) -> Self;
     /// The nearest value to `v`.
     fn of(v: f64) -> Self;
     /// The same value as `f64`.
     fn f64(self) -> f64;
 }
 
-impl Real for f32 {
-    #[inline(always)]
-    fn of(v: f64) -> Self {
-        v as f32
-    }
-    #[inline(always)]
-    fn f64(self) -> f64 {
-        f64::from(self)
-    }
+/// A type that arithmetic is done in: `f32` or `f64`.
+pub trait Compute:
+    Real<Compute = Self> + num_traits::Float + num_traits::NumAssign + num_traits::FromPrimitive + Sum
+{
 }
 
-impl Real for f64 {
-    #[inline(always)]
-    fn of(v: f64) -> Self {
-        v
-    }
-    #[inline(always)]
-    fn f64(self) -> f64 {
-        self
-    }
+macro_rules! compute {
+    ($($t:ident)*) => {$(
+        impl Real for $t {
+            type Compute = Self;
+            const EPSILON: f64 = $t::EPSILON as f64;
+            const MIN_POSITIVE: f64 = $t::MIN_POSITIVE as f64;
+
+            #[inline(always)]
+            fn widen(self) -> Self {
+                self
+            }
+            #[inline(always)]
+            fn narrow(v: Self) -> Self {
+                v
+            }
+            #[inline(always)]
+            fn of(v: f64) -> Self {
+                v as Self
+            }
+            #[inline(always)]
+            fn f64(self) -> f64 {
+                self.into()
+            }
+        }
+
+        impl Compute for $t {}
+    )*};
+}
+compute!(f32 f64);
+
+macro_rules! half {
+    ($($t:ident: $widen:path, $narrow:path, $epsilon:expr, $min_positive:expr;)*) => {$(
+        impl Real for $t {
+            type Compute = f32;
+            const EPSILON: f64 = $epsilon;
+            const MIN_POSITIVE: f64 = $min_positive;
+
+            // The kernels' conversions: the same bits on every device, NaN's included.
+            #[inline(always)]
+            fn widen(self) -> f32 {
+                $widen(self)
+            }
+            #[inline(always)]
+            fn narrow(v: f32) -> Self {
+                $narrow(v)
+            }
+            #[inline(always)]
+            fn of(v: f64) -> Self {
+                Self::from_f64(v)
+            }
+            #[inline(always)]
+            fn f64(self) -> f64 {
+                self.to_f64()
+            }
+        }
+    )*};
+}
+half! {
+    f16: float::f16_to_f32, float::f32_to_f16, 1.0 / 1024.0, 6.103515625e-5;
+    bf16: float::bf16_to_f32, float::f32_to_bf16, 1.0 / 128.0, f32::MIN_POSITIVE as f64;
 }

@@ -1,6 +1,6 @@
 //! What can go wrong, said so that the caller can mend it: which op, which argument, what it was, what was expected.
 
-use crate::DType;
+use crate::{DType, Layout};
 
 /// The result of everything fallible here.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -22,6 +22,23 @@ pub enum Error {
         got: Vec<usize>,
         /// What would have fitted.
         expected: String,
+    },
+    /// A tensor's elements are in an order for which the op has no kernel.
+    #[error(
+        "{op}: {argument} has shape {shape:?} and strides {strides:?}, expected {} order; `Tensor::to_layout` copies it",
+        expected.iter().map(|layout| layout.name()).collect::<Vec<_>>().join(" or ")
+    )]
+    Layout {
+        /// The op.
+        op: &'static str,
+        /// The argument's name.
+        argument: &'static str,
+        /// Its shape.
+        shape: Vec<usize>,
+        /// Its strides, in elements.
+        strides: Vec<usize>,
+        /// The layouts that fit.
+        expected: &'static [Layout],
     },
     /// A value that is not a tensor (a window, a stride, a probability) does not fit the call.
     #[error("{op}: {argument} is {got}, expected {expected}")]

@@ -17,9 +17,11 @@ pub mod ops;
 pub mod testing;
 
 pub use device::Device;
-pub use element::{DType, Element, Real};
+pub use element::{Compute, DType, Element, Real};
 pub use error::{Error, Result};
-pub use tensor::{Out, Tensor};
+/// The 16-bit element types.
+pub use half::{bf16, f16};
+pub use tensor::{Layout, Out, Tensor};
 
 /// The README's example, compiled and run as a doc test.
 #[cfg(doctest)]

@@ -1,4 +1,4 @@
-//! Dense, row-major tensors on a device.
+//! Dense tensors on a device.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -8,13 +8,83 @@ use ndarray::{ArrayBase, ArrayD, Data, Dimension, IxDyn};
 use crate::device::{Device, GpuBuffer};
 use crate::{Element, Error, Result};
 
-/// A dense, row-major array of `T` on a [`Device`].
+/// The order in memory that image ops have kernels for; other tensors have the first alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Hash)]
+pub enum Layout {
+    /// The last dimension varies fastest: `NCHW` for images `[N, C, H, W]`.
+    #[default]
+    RowMajor,
+    /// The channels of a pixel are neighbours: `NHWC`, with the shape still `[N, C, H, W]`, as PyTorch's
+    /// `channels_last`.
+    ChannelsLast,
+}
+
+impl Layout {
+    /// What messages call it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::RowMajor => "row-major",
+            Self::ChannelsLast => "channels-last",
+        }
+    }
+
+    /// The distance between neighbours along each dimension of a tensor of this shape, in elements.
+    ///
+    /// `None` for channels last with other than four dimensions.
+    pub fn strides(self, shape: &[usize]) -> Option<Vec<usize>> {
+        match (self, shape) {
+            (Self::RowMajor, _) => Some(strides_in_order(shape, &(0..shape.len()).collect::<Vec<_>>())),
+            (Self::ChannelsLast, [_, _, _, _]) => Some(strides_in_order(shape, &[0, 2, 3, 1])),
+            (Self::ChannelsLast, _) => None,
+        }
+    }
+}
+
+/// The strides of a dense tensor whose dimensions vary the faster the later `order` names them.
+fn strides_in_order(shape: &[usize], order: &[usize]) -> Vec<usize> {
+    let mut strides = vec![0; shape.len()];
+    let mut step = 1usize;
+    for &dim in order.iter().rev() {
+        strides[dim] = step;
+        // A dimension of size zero has no neighbours, and so any distance.
+        step = step.saturating_mul(shape[dim].max(1));
+    }
+    strides
+}
+
+/// Whether two sets of strides put the elements of this shape at the same places.
+fn same_places(shape: &[usize], a: &[usize], b: &[usize]) -> bool {
+    shape.contains(&0) || shape.iter().zip(a.iter().zip(b)).all(|(&size, (a, b))| size == 1 || a == b)
+}
+
+/// The number of elements of a shape, if memory can be addressed that holds as many of these.
+fn elements<T>(op: &'static str, argument: &'static str, shape: &[usize]) -> Result<usize> {
+    let len = shape.iter().try_fold(1usize, |len, &size| len.checked_mul(size));
+    let bytes = len.and_then(|len| len.checked_mul(size_of::<T>()));
+    match (len, bytes) {
+        (Some(len), Some(bytes)) if isize::try_from(bytes).is_ok() => Ok(len),
+        _ => Err(Error::Shape {
+            op,
+            argument,
+            got: shape.to_vec(),
+            expected: format!("fewer than 2^63 bytes of {} bytes an element", size_of::<T>()),
+        }),
+    }
+}
+
+/// A dense array of `T` on a [`Device`]: every element of its memory belongs to it, in any order of the dimensions.
+///
+/// New tensors are row-major, unless a [`Layout`] is asked for. [`Tensor::permute`] gives any other order without a copy;
+/// [`Tensor::to_layout`] copies where one is needed. Ops take the layouts that they have kernels for, and say of any
+/// other what to call: none copies unasked.
 ///
 /// Behaves as a value: `clone` is cheap (both share the memory), and a tensor that is shared is copied when one of its
 /// owners is written to, so no one sees another's write.
 #[derive(Clone, Debug)]
 pub struct Tensor<T: Element> {
     shape: Vec<usize>,
+    /// In elements, for each dimension; together they name each element of the storage once.
+    strides: Vec<usize>,
     device: Device,
     storage: Arc<Storage<T>>,
 }
@@ -25,13 +95,22 @@ enum Storage<T: Element> {
     Gpu(GpuBuffer<T>),
 }
 
+impl<T: Element> Storage<T> {
+    fn empty(device: &Device, len: usize) -> Result<Self> {
+        Ok(match device {
+            Device::Cpu(cpu) => Self::Cpu(vec![if cpu.poisons() { T::POISON } else { T::default() }; len]),
+            Device::Gpu(gpu) => Self::Gpu(gpu.allocate(len)?),
+        })
+    }
+}
+
 impl<T: Element> Tensor<T> {
     /// A tensor of `shape` on `device` that holds `values` in row-major order.
     ///
     /// # Errors
     /// [`Error::Argument`] when there are not as many values as the shape has elements; a device's own errors.
     pub fn from_vec(device: &Device, shape: &[usize], values: Vec<T>) -> Result<Self> {
-        if values.len() != shape.iter().product::<usize>() {
+        if values.len() != elements::<T>("Tensor::from_vec", "shape", shape)? {
             return Err(Error::Argument {
                 op: "Tensor::from_vec",
                 argument: "values",
@@ -67,7 +146,8 @@ impl<T: Element> Tensor<T> {
     /// # Errors
     /// A device's own errors.
     pub fn full(device: &Device, shape: &[usize], value: T) -> Result<Self> {
-        Self::from_vec(device, shape, vec![value; shape.iter().product()])
+        let len = elements::<T>("Tensor::full", "shape", shape)?;
+        Self::from_vec(device, shape, vec![value; len])
     }
 
     /// A tensor of zeros.
@@ -84,29 +164,111 @@ impl<T: Element> Tensor<T> {
     /// # Errors
     /// A device's own errors.
     pub fn empty(device: &Device, shape: &[usize]) -> Result<Self> {
-        let len = shape.iter().product();
-        let storage = match device {
-            Device::Cpu(cpu) => Storage::Cpu(vec![if cpu.poisons() { T::POISON } else { T::default() }; len]),
-            Device::Gpu(gpu) => Storage::Gpu(gpu.allocate(len)?),
-        };
-        Ok(Self::new(device, shape, storage))
+        Self::empty_in(device, shape, Layout::RowMajor)
     }
 
-    /// As [`Tensor::empty`], with this tensor's shape and device.
+    /// As [`Tensor::empty`], in this layout.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] for channels last without four dimensions, and for more elements than memory can have; a device's
+    /// own errors.
+    pub fn empty_in(device: &Device, shape: &[usize], layout: Layout) -> Result<Self> {
+        const OP: &str = "Tensor::empty_in";
+        let len = elements::<T>(OP, "shape", shape)?;
+        let strides = layout.strides(shape).ok_or_else(|| Error::Shape {
+            op: OP,
+            argument: "shape",
+            got: shape.to_vec(),
+            expected: "[N, C, H, W] for channels last".into(),
+        })?;
+        Ok(Self { strides, ..Self::new(device, shape, Storage::empty(device, len)?) })
+    }
+
+    /// As [`Tensor::empty`], with this tensor's shape, order in memory and device.
     ///
     /// # Errors
     /// A device's own errors.
     pub fn empty_like(&self) -> Result<Self> {
-        Self::empty(&self.device, &self.shape)
+        let storage = Storage::empty(&self.device, self.len())?;
+        Ok(Self { strides: self.strides.clone(), ..Self::new(&self.device, &self.shape, storage) })
     }
 
+    /// A row-major one.
     fn new(device: &Device, shape: &[usize], storage: Storage<T>) -> Self {
-        Self { shape: shape.to_vec(), device: device.clone(), storage: Arc::new(storage) }
+        let strides = strides_in_order(shape, &(0..shape.len()).collect::<Vec<_>>());
+        Self { shape: shape.to_vec(), strides, device: device.clone(), storage: Arc::new(storage) }
     }
 
     /// The size of each dimension; `[]` for a scalar.
     pub fn shape(&self) -> &[usize] {
         &self.shape
+    }
+
+    /// The distance in memory between neighbours along each dimension, in elements.
+    pub fn strides(&self) -> &[usize] {
+        &self.strides
+    }
+
+    /// The layout, if it is one that ops have kernels for.
+    ///
+    /// A shape with dimensions of size 1 may be both: then it is the one that the tensor was made with, or row-major.
+    pub fn layout(&self) -> Option<Layout> {
+        let layouts = [Layout::RowMajor, Layout::ChannelsLast].map(|layout| (layout, layout.strides(&self.shape)));
+        let exact = layouts.iter().find(|(_, strides)| strides.as_ref() == Some(&self.strides));
+        let same = |(_, strides): &&(Layout, Option<Vec<usize>>)| {
+            strides.as_ref().is_some_and(|strides| same_places(&self.shape, strides, &self.strides))
+        };
+        exact.or_else(|| layouts.iter().find(same)).map(|(layout, _)| *layout)
+    }
+
+    /// Whether the elements are in row-major order in memory.
+    pub fn is_contiguous(&self) -> bool {
+        Layout::RowMajor.strides(&self.shape).is_some_and(|strides| same_places(&self.shape, &strides, &self.strides))
+    }
+
+    /// Whether these strides name the places that the elements are at.
+    pub(crate) fn has_strides(&self, strides: &[usize]) -> bool {
+        same_places(&self.shape, &self.strides, strides)
+    }
+
+    /// Whether element for element `other`, of the same shape, is at the same place in memory.
+    pub(crate) fn is_ordered_like<U: Element>(&self, other: &Tensor<U>) -> bool {
+        self.shape == other.shape && same_places(&self.shape, &self.strides, &other.strides)
+    }
+
+    /// The same memory with the dimensions in another order: dimension `i` of the result is `axes[i]` of this tensor.
+    ///
+    /// `[N, H, W, C]` in row-major order becomes `[N, C, H, W]`, channels last, by `permute(&[0, 3, 1, 2])`.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] when `axes` does not name each dimension once.
+    pub fn permute(mut self, axes: &[usize]) -> Result<Self> {
+        let mut sorted = axes.to_vec();
+        sorted.sort_unstable();
+        if !sorted.iter().copied().eq(0..self.shape.len()) {
+            return Err(Error::Argument {
+                op: "Tensor::permute",
+                argument: "axes",
+                got: format!("{axes:?}"),
+                expected: format!("each of the dimensions 0 to {} once", self.shape.len().saturating_sub(1)),
+            });
+        }
+        self.shape = axes.iter().map(|&axis| self.shape[axis]).collect();
+        self.strides = axes.iter().map(|&axis| self.strides[axis]).collect();
+        Ok(self)
+    }
+
+    /// This tensor in `layout`: itself where it is so already, else a copy, made where the tensor is.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] for channels last without four dimensions; a device's own errors.
+    pub fn to_layout(&self, layout: Layout) -> Result<Self> {
+        let mut copy = Self::empty_in(&self.device, &self.shape, layout)?;
+        if same_places(&self.shape, &copy.strides, &self.strides) {
+            return Ok(Self { strides: copy.strides, ..self.clone() });
+        }
+        crate::ops::permute::copy(self, &mut copy)?;
+        Ok(copy)
     }
 
     /// The number of elements.
@@ -124,21 +286,31 @@ impl<T: Element> Tensor<T> {
         &self.device
     }
 
-    /// The same elements under another shape; nothing is copied.
+    /// The same elements, in row-major order, under another shape; nothing is copied.
     ///
     /// # Errors
-    /// [`Error::Shape`] when `shape` has another number of elements.
+    /// [`Error::Shape`] when `shape` has another number of elements, [`Error::Layout`] when this tensor is not row-major.
     pub fn reshape(mut self, shape: &[usize]) -> Result<Self> {
-        if shape.iter().product::<usize>() != self.len() {
+        const OP: &str = "Tensor::reshape";
+        if elements::<T>(OP, "shape", shape)? != self.len() {
             return Err(Error::Shape {
-                op: "Tensor::reshape",
+                op: OP,
                 argument: "self",
                 got: self.shape,
                 expected: format!("as many elements as {shape:?}"),
             });
         }
+        if !self.is_contiguous() {
+            return Err(self.disordered(OP, "self", &[Layout::RowMajor]));
+        }
         self.shape = shape.to_vec();
+        self.strides = strides_in_order(shape, &(0..shape.len()).collect::<Vec<_>>());
         Ok(self)
+    }
+
+    /// What an op says of this tensor when it has no kernel for its order in memory.
+    pub(crate) fn disordered(&self, op: &'static str, argument: &'static str, expected: &'static [Layout]) -> Error {
+        Error::Layout { op, argument, shape: self.shape.clone(), strides: self.strides.clone(), expected }
     }
 
     /// This tensor on `device`: itself where it is there already, else a copy.
@@ -149,18 +321,37 @@ impl<T: Element> Tensor<T> {
         if self.device == *device {
             return Ok(self.clone());
         }
-        Self::from_vec(device, &self.shape, self.to_vec()?)
+        let storage = match (device, self.memory()?) {
+            (Device::Cpu(_), values) => Storage::Cpu(values),
+            (Device::Gpu(gpu), values) => Storage::Gpu(gpu.upload(&values)?),
+        };
+        Ok(Self { strides: self.strides.clone(), ..Self::new(device, &self.shape, storage) })
     }
 
-    /// The elements, row-major. On the GPU this waits for the passes that were queued before.
-    ///
-    /// # Errors
-    /// A device's own errors; this is where a kernel's fault comes out.
-    pub fn to_vec(&self) -> Result<Vec<T>> {
+    /// The elements in the order in which they are in memory.
+    fn memory(&self) -> Result<Vec<T>> {
         match &*self.storage {
             Storage::Cpu(values) => Ok(values.clone()),
             Storage::Gpu(buffer) => buffer.download(),
         }
+    }
+
+    /// The place in memory of each element, in row-major order.
+    fn places(&self) -> impl Iterator<Item = usize> {
+        let indices = ndarray::indices(IxDyn(&self.shape)).into_iter();
+        indices.map(|index| index.slice().iter().zip(&self.strides).map(|(i, stride)| i * stride).sum())
+    }
+
+    /// The elements, row-major whatever their order in memory. On the GPU this waits for the passes that were queued before.
+    ///
+    /// # Errors
+    /// A device's own errors; this is where a kernel's fault comes out.
+    pub fn to_vec(&self) -> Result<Vec<T>> {
+        let memory = self.memory()?;
+        if self.is_contiguous() {
+            return Ok(memory);
+        }
+        Ok(self.places().map(|place| memory[place]).collect())
     }
 
     /// As [`Tensor::to_vec`], as an array of the tensor's shape.
@@ -172,7 +363,7 @@ impl<T: Element> Tensor<T> {
         Ok(array.expect("a tensor's elements fill its shape"))
     }
 
-    /// Replaces the elements by `values`, in place where this tensor is the memory's only owner.
+    /// Replaces the elements by `values`, which are in row-major order, in place where this tensor is the memory's only owner.
     ///
     /// # Errors
     /// [`Error::Argument`] when there are not as many values as elements; a device's own errors.
@@ -185,6 +376,14 @@ impl<T: Element> Tensor<T> {
                 expected: format!("{}", self.len()),
             });
         }
+        let mut ordered = Vec::new();
+        let values = if self.is_contiguous() {
+            values
+        } else {
+            ordered.resize(values.len(), T::default());
+            self.places().zip(values).for_each(|(place, value)| ordered[place] = *value);
+            &ordered
+        };
         match self.storage_mut()? {
             Storage::Cpu(own) => own.copy_from_slice(values),
             Storage::Gpu(buffer) => buffer.copy_from_slice(values)?,
@@ -192,7 +391,8 @@ impl<T: Element> Tensor<T> {
         Ok(())
     }
 
-    /// The elements of a tensor on the CPU, for [`OnCpu`](crate::device::OnCpu) passes.
+    /// The elements of a tensor on the CPU in the order in which they are in memory, for
+    /// [`OnCpu`](crate::device::OnCpu) passes.
     ///
     /// # Errors
     /// [`Error::Device`] when the tensor is on a GPU.
@@ -259,14 +459,7 @@ impl<T: Element> Tensor<T> {
     }
 
     fn wrong_type<U: Element>(&self, op: &'static str, argument: &'static str) -> Error {
-        let expected = match U::DTYPE {
-            crate::DType::F32 => "f32",
-            crate::DType::F64 => "f64",
-            crate::DType::U8 => "u8",
-            crate::DType::U16 => "u16",
-            crate::DType::U32 => "u32",
-        };
-        Error::DType { op, argument, got: T::DTYPE, device: self.device.to_string(), expected }
+        Error::DType { op, argument, got: T::DTYPE, device: self.device.to_string(), expected: U::DTYPE.name() }
     }
 }
 
@@ -278,17 +471,17 @@ pub struct Out<'a, T: Element> {
     /// The tensor written to; of the result's shape.
     pub tensor: &'a mut Tensor<T>,
     /// The factor of what it held.
-    pub beta: T,
+    pub beta: f64,
 }
 
-impl<'a, T: crate::Real> Out<'a, T> {
+impl<'a, T: Element> Out<'a, T> {
     /// The result replaces what the tensor held.
     pub fn write(tensor: &'a mut Tensor<T>) -> Self {
-        Self { tensor, beta: T::zero() }
+        Self { tensor, beta: 0.0 }
     }
 
     /// The result is added to what the tensor held, as gradients over several batches are.
     pub fn add(tensor: &'a mut Tensor<T>) -> Self {
-        Self { tensor, beta: T::one() }
+        Self { tensor, beta: 1.0 }
     }
 }

@@ -1,6 +1,6 @@
 //! How ops that treat each element by itself walk their tensors.
 //!
-//! A block takes a tile of consecutive elements, a thread four of them: one 16-byte access an input. Whole tensors begin
+//! A block takes a tile of consecutive elements, a thread four of them: one access of 16 bytes an input, or of 8 for 16-bit types. Whole tensors begin
 //! at multiples of 256 bytes, so that these are aligned; the last, incomplete four go one by one. Bound by memory.
 
 use cuda_std::prelude::*;
@@ -26,18 +26,38 @@ pub(crate) fn for_each4(n: u64, vector: impl FnOnce(usize), single: impl Fn(usiz
     }
 }
 
+/// Element `i`, as arithmetic takes it.
+///
+/// # Safety
+/// `from` holds it.
+#[inline(always)]
+pub(crate) unsafe fn get<T: Storage>(from: Global<T>, i: usize) -> f32 {
+    // SAFETY: the caller's.
+    unsafe { from.load(i) }.to_f32()
+}
+
+/// [`get`] of four elements at once.
+///
+/// # Safety
+/// `from` holds the four elements from `i` on, and they begin at a multiple of their size together.
+#[inline(always)]
+pub(crate) unsafe fn get4<T: Storage>(from: Global<T>, i: usize) -> Vec4<f32> {
+    // SAFETY: the caller's.
+    unsafe { from.load4(i) }.map(T::to_f32)
+}
+
 /// `out[i] = f(a[i]) + beta * out[i]` for all `n` elements; with `beta = 0`, `out` is not read.
 ///
 /// # Safety
 /// `a` and `out` hold `n` elements and begin at multiples of 16 bytes.
 #[inline(always)]
-pub(crate) unsafe fn map(a: Global<f32>, out: GlobalMut<f32>, beta: f32, n: u64, f: impl Fn(f32) -> f32) {
+pub(crate) unsafe fn map<T: Storage>(a: Global<T>, out: GlobalMut<T>, beta: f32, n: u64, f: impl Fn(f32) -> f32) {
     for_each4(
         n,
         // SAFETY: the four elements from `i` on are among the `n`, and `i` is a multiple of 4.
-        |i| unsafe { put4(out, i, a.load4(i).map(&f), beta) },
+        |i| unsafe { put4(out, i, get4(a, i).map(&f), beta) },
         // SAFETY: `i < n`.
-        |i| unsafe { put(out, i, f(a.load(i)), beta) },
+        |i| unsafe { put(out, i, f(get(a, i)), beta) },
     );
 }
 
@@ -46,10 +66,10 @@ pub(crate) unsafe fn map(a: Global<f32>, out: GlobalMut<f32>, beta: f32, n: u64,
 /// # Safety
 /// As [`map`], for `b` too.
 #[inline(always)]
-pub(crate) unsafe fn map2(
-    a: Global<f32>,
-    b: Global<f32>,
-    out: GlobalMut<f32>,
+pub(crate) unsafe fn map2<T: Storage>(
+    a: Global<T>,
+    b: Global<T>,
+    out: GlobalMut<T>,
     beta: f32,
     n: u64,
     f: impl Fn(f32, f32) -> f32,
@@ -57,32 +77,38 @@ pub(crate) unsafe fn map2(
     for_each4(
         n,
         // SAFETY: the four elements from `i` on are among the `n`, and `i` is a multiple of 4.
-        |i| unsafe { put4(out, i, a.load4(i).zip_with(b.load4(i), &f), beta) },
+        |i| unsafe { put4(out, i, get4(a, i).zip_with(get4(b, i), &f), beta) },
         // SAFETY: `i < n`.
-        |i| unsafe { put(out, i, f(a.load(i), b.load(i)), beta) },
+        |i| unsafe { put(out, i, f(get(a, i), get(b, i)), beta) },
     );
 }
 
-/// `out[i] = result + beta * out[i]`; with `beta = 0`, `out` is not read.
+/// `out[i] = result + beta * out[i]`, rounded once; with `beta = 0`, `out` is not read.
 ///
 /// # Safety
 /// `out` holds an element `i`.
 #[inline(always)]
-pub(crate) unsafe fn put(out: GlobalMut<f32>, i: usize, result: f32, beta: f32) {
+pub(crate) unsafe fn put<T: Storage>(out: GlobalMut<T>, i: usize, result: f32, beta: f32) {
     // SAFETY: the caller's.
-    unsafe { out.store(i, if beta == 0.0 { result } else { float::fma(beta, out.load(i), result) }) }
+    unsafe {
+        let sum = if beta == 0.0 { result } else { float::fma(beta, get(out.as_global(), i), result) };
+        out.store(i, T::from_f32(sum));
+    }
 }
 
 /// [`put`] of four elements at once.
 ///
 /// # Safety
-/// `out` holds the four elements from `i` on, and they begin at a multiple of 16 bytes.
+/// `out` holds the four elements from `i` on, and they begin at a multiple of their size together.
 #[inline(always)]
-pub(crate) unsafe fn put4(out: GlobalMut<f32>, i: usize, result: Vec4<f32>, beta: f32) {
+pub(crate) unsafe fn put4<T: Storage>(out: GlobalMut<T>, i: usize, result: Vec4<f32>, beta: f32) {
     // SAFETY: the caller's.
     unsafe {
-        let sum =
-            if beta == 0.0 { result } else { result.zip_with(out.load4(i), |new, old| float::fma(beta, old, new)) };
-        out.store4(i, sum);
+        let sum = if beta == 0.0 {
+            result
+        } else {
+            result.zip_with(get4(out.as_global(), i), |new, old| float::fma(beta, old, new))
+        };
+        out.store4(i, sum.map(T::from_f32));
     }
 }

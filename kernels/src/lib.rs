@@ -12,6 +12,7 @@ mod elementwise;
 pub mod exp;
 pub mod gaussian_pool;
 pub mod max_pool;
+pub mod permute;
 pub mod prelu;
 mod reduce;
 pub mod relu;

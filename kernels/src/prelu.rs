@@ -2,17 +2,17 @@
 //!
 //! Backward: `dx = dy` where `x > 0`, else `alpha * dy`; `dalpha = sum of x * dy where not x > 0` per channel.
 //!
-//! `x` is `[outer, channels, inner]`; one slope for all is one channel. Bound by memory: forward reads and writes 4 bytes
-//! an element, backward reads 8 and writes 4.
+//! `x` is `[outer, channels, inner]`; one slope for all is one channel. Bound by memory: forward moves two
+//! elements for each, backward three. Slopes and their sums are `f32` whatever the elements are.
 //!
-//! - [`prelu_forward_f32`]: one thread for four elements, whatever their channels: the division that finds the channel of the first
+//! - [`prelu_forward`]: one thread for four elements, whatever their channels: the division that finds the channel of the first
 //!   costs less than the 32 bytes that they move.
 //! - Backward, stage 1, gives `dx` and partial sums of `dalpha` in one pass, laid out `[outer', channels, parts]`:
-//!   - [`prelu_backward_planes_f32`], for large `inner`: a block takes [`PART`] elements of one `(outer, channel)` plane and sums
+//!   - [`prelu_backward_planes`], for large `inner`: a block takes [`PART`] elements of one `(outer, channel)` plane and sums
 //!     them (`outer' = outer`).
-//!   - [`prelu_backward_columns_f32`], for small `inner`: a thread takes one column of the matrix `[outer, channels * inner]`
+//!   - [`prelu_backward_columns`], for small `inner`: a thread takes one column of the matrix `[outer, channels * inner]`
 //!     and [`ROWS`] of its rows (`outer'` = chunks of rows, `parts = inner`).
-//! - Stage 2, [`prelu_backward_sum_f32`]: a block sums one channel's partial sums.
+//! - Stage 2, [`prelu_backward_sum`]: a block sums one channel's partial sums.
 //!
 //! All sums are in a fixed order. NaN is not positive, so that it comes out of every formula as NaN.
 //!
@@ -23,7 +23,7 @@
 use cuda_std::prelude::*;
 
 pub use crate::elementwise::{BLOCK, TILE};
-use crate::elementwise::{for_each4, put, put4};
+use crate::elementwise::{for_each4, get, get4, put, put4};
 use crate::reduce::block_sum;
 
 /// Elements of a plane that one block takes.
@@ -54,19 +54,20 @@ unsafe fn divide(a: u64, b: u64) -> (u64, u64) {
     (quotient, a - quotient * b)
 }
 
-/// `y = prelu(x)`; the grid's blocks take [`TILE`] of the `n` elements each.
+/// `y = prelu(x)`, or without `x` of what `y` holds; the grid's blocks take [`TILE`] of the `n` elements each.
 ///
 /// # Safety
 /// The module's.
-#[kernel(block = BLOCK)]
-pub unsafe fn prelu_forward_f32(
-    x: Global<f32>,
+#[kernel(block = BLOCK, instances(T = [f32, f16, bf16]))]
+pub unsafe fn prelu_forward<T: Storage>(
+    x: Option<Global<T>>,
     alpha: Global<f32>,
-    y: GlobalMut<f32>,
+    y: GlobalMut<T>,
     channels: u32,
     inner: u64,
     n: u64,
 ) {
+    let x = x.unwrap_or(y.as_global());
     // The channel of an element, and its place in the plane.
     let locate = |i: usize| {
         // SAFETY: neither is zero.
@@ -81,7 +82,7 @@ pub unsafe fn prelu_forward_f32(
         |i| {
             let (mut c, mut position) = locate(i);
             // SAFETY: the four elements from `i` on are among the `n`, and `i` is a multiple of 4.
-            let result = unsafe { x.load4(i) }.map(|x| {
+            let result = unsafe { get4(x, i) }.map(|x| {
                 let y = apply(x, c);
                 position += 1;
                 if position == inner {
@@ -91,10 +92,10 @@ pub unsafe fn prelu_forward_f32(
                 y
             });
             // SAFETY: as above.
-            unsafe { y.store4(i, result) };
+            unsafe { put4(y, i, result, 0.0) };
         },
         // SAFETY: `i < n`.
-        |i| unsafe { y.store(i, apply(x.load(i), locate(i).0)) },
+        |i| unsafe { put(y, i, apply(get(x, i), locate(i).0), 0.0) },
     );
 }
 
@@ -103,12 +104,12 @@ pub unsafe fn prelu_forward_f32(
 ///
 /// # Safety
 /// The module's.
-#[kernel(block = BLOCK)]
-pub unsafe fn prelu_backward_planes_f32(
-    x: Global<f32>,
+#[kernel(block = BLOCK, instances(T = [f32, f16, bf16]))]
+pub unsafe fn prelu_backward_planes<T: Storage>(
+    x: Global<T>,
     alpha: Global<f32>,
-    dy: Global<f32>,
-    dx: Option<GlobalMut<f32>>,
+    dy: Global<T>,
+    dx: Option<GlobalMut<T>>,
     dx_beta: f32,
     sums: Option<GlobalMut<f32>>,
     channels: u32,
@@ -128,7 +129,7 @@ pub unsafe fn prelu_backward_planes_f32(
         if vector == 1 {
             let mut i = base + begin + thread::thread_idx_x() as u64 * 4;
             while i < base + end {
-                let (x, dy) = (x.load4(i as usize), dy.load4(i as usize));
+                let (x, dy) = (get4(x, i as usize), get4(dy, i as usize));
                 let terms = x.zip_with(dy, part);
                 sum += (terms.x + terms.y) + (terms.z + terms.w);
                 if let Some(dx) = dx {
@@ -139,7 +140,7 @@ pub unsafe fn prelu_backward_planes_f32(
         } else {
             let mut i = base + begin + thread::thread_idx_x() as u64;
             while i < base + end {
-                let (x, dy) = (x.load(i as usize), dy.load(i as usize));
+                let (x, dy) = (get(x, i as usize), get(dy, i as usize));
                 sum += part(x, dy);
                 if let Some(dx) = dx {
                     put(dx, i as usize, slope(x, slope_of_plane) * dy, dx_beta);
@@ -159,12 +160,12 @@ pub unsafe fn prelu_backward_planes_f32(
 ///
 /// # Safety
 /// The module's.
-#[kernel(block = BLOCK)]
-pub unsafe fn prelu_backward_columns_f32(
-    x: Global<f32>,
+#[kernel(block = BLOCK, instances(T = [f32, f16, bf16]))]
+pub unsafe fn prelu_backward_columns<T: Storage>(
+    x: Global<T>,
     alpha: Global<f32>,
-    dy: Global<f32>,
-    dx: Option<GlobalMut<f32>>,
+    dy: Global<T>,
+    dx: Option<GlobalMut<T>>,
     dx_beta: f32,
     sums: Option<GlobalMut<f32>>,
     outer: u64,
@@ -184,7 +185,7 @@ pub unsafe fn prelu_backward_columns_f32(
         let mut i = begin * columns as u64 + column as u64;
         let mut sum = 0.0;
         while i < end * columns as u64 {
-            let (x, dy) = (x.load(i as usize), dy.load(i as usize));
+            let (x, dy) = (get(x, i as usize), get(dy, i as usize));
             sum += part(x, dy);
             if let Some(dx) = dx {
                 put(dx, i as usize, slope(x, slope_of_column) * dy, dx_beta);
@@ -202,7 +203,7 @@ pub unsafe fn prelu_backward_columns_f32(
 /// # Safety
 /// The module's.
 #[kernel(block = BLOCK)]
-pub unsafe fn prelu_backward_sum_f32(
+pub unsafe fn prelu_backward_sum(
     sums: Global<f32>,
     dalpha: GlobalMut<f32>,
     beta: f32,

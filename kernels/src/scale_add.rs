@@ -3,10 +3,10 @@
 //! The kernel reads `s` and `c` when it runs, so that a new value needs no new launch parameters: a captured graph sees it
 //! at its next replay.
 //!
-//! Launch: one thread for four elements, [`TILE`] a block. Bound by memory: 8 bytes an element.
+//! Launch: one thread for four elements, [`TILE`] a block. Bound by memory: two elements moved for each.
 //!
 //! # Safety
-//! `s` and `c` hold one element; every other buffer holds `n` and begins at a multiple of 16 bytes; the grid covers `n`.
+//! `s` and `c` hold one element, always `f32`; every other buffer holds `n` and begins at a multiple of 16 bytes; the grid covers `n`.
 
 use cuda_std::prelude::*;
 
@@ -17,8 +17,8 @@ pub use crate::elementwise::{BLOCK, TILE};
 ///
 /// # Safety
 /// The module's.
-#[kernel(block = BLOCK)]
-pub unsafe fn scale_add_forward_f32(x: Global<f32>, s: Global<f32>, c: Global<f32>, y: GlobalMut<f32>, n: u64) {
+#[kernel(block = BLOCK, instances(T = [f32, f16, bf16]))]
+pub unsafe fn scale_add_forward<T: Storage>(x: Global<T>, s: Global<f32>, c: Global<f32>, y: GlobalMut<T>, n: u64) {
     // SAFETY: the module's contract.
     unsafe {
         let (s, c) = (s.load(0), c.load(0));
@@ -30,8 +30,8 @@ pub unsafe fn scale_add_forward_f32(x: Global<f32>, s: Global<f32>, c: Global<f3
 ///
 /// # Safety
 /// The module's.
-#[kernel(block = BLOCK)]
-pub unsafe fn scale_add_backward_f32(dy: Global<f32>, s: Global<f32>, dx: GlobalMut<f32>, beta: f32, n: u64) {
+#[kernel(block = BLOCK, instances(T = [f32, f16, bf16]))]
+pub unsafe fn scale_add_backward<T: Storage>(dy: Global<T>, s: Global<f32>, dx: GlobalMut<T>, beta: f32, n: u64) {
     // SAFETY: the module's contract.
     unsafe {
         let s = s.load(0);

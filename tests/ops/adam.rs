@@ -2,7 +2,7 @@
 
 use ferrolayer::ops::adam::{self, Clock, Settings};
 use ferrolayer::testing::assert_close;
-use ferrolayer::{Device, Real, Tensor};
+use ferrolayer::{Compute, Device, Tensor};
 
 use crate::support::*;
 
@@ -23,7 +23,7 @@ pub fn tests() -> Vec<Trial> {
 const SETTINGS: Settings = Settings { learning_rate: 0.1, betas: [0.9, 0.999], epsilon: 1e-8, weight_decay: 0.01 };
 
 /// Value and both moments after the step that is the clock's `steps`th.
-fn step<T: Real>(
+fn step<T: Compute>(
     device: &Device,
     [value, first, second, gradient]: [&[T]; 4],
     steps: usize,
@@ -38,7 +38,7 @@ fn step<T: Real>(
     Ok([value, first, second])
 }
 
-fn inputs<T: Real>(len: usize) -> [Vec<T>; 4] {
+fn inputs<T: Compute>(len: usize) -> [Vec<T>; 4] {
     let [value, first, second, gradient] = [1, 2, 3, 4].map(|seed| normal::<T>(seed + len as u64, len));
     // A mean of squares is not negative; kept off zero, where the step's size would be the rounding's.
     [value, first, second.into_iter().map(|v| v * v + T::of(0.01)).collect(), gradient]

@@ -2,7 +2,7 @@
 
 use ferrolayer::ops::add2;
 use ferrolayer::testing::gradcheck;
-use ferrolayer::{Device, Out, Tensor};
+use ferrolayer::{Device, Layout, Out, Real, Tensor, bf16, f16};
 
 use crate::support::*;
 
@@ -11,7 +11,10 @@ pub fn tests() -> Vec<Trial> {
         on_cpu("add2::gradient_matches_finite_difference", gradient_matches_finite_difference),
         on_cpu("add2::rejects_other_shapes", rejects_other_shapes),
     ];
-    tests.extend(on_each_gpu("add2::matches_cpu", matches_cpu));
+    tests.extend(on_each_gpu("add2::matches_cpu::f32", matches_cpu::<f32>));
+    tests.extend(on_each_gpu("add2::matches_cpu::f16", matches_cpu::<f16>));
+    tests.extend(on_each_gpu("add2::matches_cpu::bf16", matches_cpu::<bf16>));
+    tests.push(on_cpu("add2::rejects_another_order", rejects_another_order));
     tests
 }
 
@@ -31,10 +34,10 @@ fn gradient_matches_finite_difference() -> Outcome {
     Ok(())
 }
 
-fn matches_cpu(gpu: &Device) -> Outcome {
+fn matches_cpu<T: Real>(gpu: &Device) -> Outcome {
     let cpu = Device::cpu();
     for (seed, shape) in [vec![1], vec![3, 5], vec![1023], vec![1028], vec![0]].iter().enumerate() {
-        let [a, b, dy, old] = [0, 10, 20, 30].map(|s| normal_tensor::<f32>(&cpu, s + seed as u64, shape));
+        let [a, b, dy, old] = [0, 10, 20, 30].map(|s| normal_tensor::<T>(&cpu, s + seed as u64, shape));
         let run = |device: &Device| -> Result<_, Failed> {
             let y = add2::forward(&a.to(device)?, &b.to(device)?)?;
             let (mut da, mut db) = (y.empty_like()?, old.to(device)?);
@@ -58,4 +61,16 @@ fn rejects_other_shapes() -> Outcome {
     let mut db = b.clone();
     let result = add2::backward(&a, None, Some(Out::write(&mut db)));
     assert_error(result, "add2.backward: db has shape [2], expected [2, 3]")
+}
+
+/// Any order of the elements will do, as long as it is the same.
+fn rejects_another_order() -> Outcome {
+    let a = normal_tensor::<f32>(&Device::cpu(), 1, &[2, 3, 4, 5]);
+    let last = a.to_layout(Layout::ChannelsLast)?;
+    assert_eq!(add2::forward(&last, &last)?.to_vec()?, add2::forward(&a, &a)?.to_vec()?);
+    assert_error(
+        add2::forward(&last, &a),
+        "add2.forward: b has shape [2, 3, 4, 5] and strides [60, 20, 5, 1], expected channels-last order; \
+         `Tensor::to_layout` copies it",
+    )
 }

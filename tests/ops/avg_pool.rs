@@ -164,7 +164,7 @@ fn matches_cpu(gpu: &Device, case: &Case) -> Outcome {
     let forward = |device: &Device, x: &Tensor<f32>, divisor: &Divisor| {
         avg_pool::forward(&x.to(device)?, &case.window, divisor)?.to_vec()
     };
-    let backward = |device: &Device, dy: &Tensor<f32>, divisor: &Divisor, beta: f32| {
+    let backward = |device: &Device, dy: &Tensor<f32>, divisor: &Divisor, beta: f64| {
         let mut dx = if beta == 0.0 { Tensor::empty(device, &case.shape)? } else { old.to(device)? };
         let out = Out { tensor: &mut dx, beta };
         avg_pool::backward(&dy.to(device)?, &case.window, divisor, &case.shape, out)?;

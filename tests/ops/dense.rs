@@ -8,7 +8,7 @@ mod tiles;
 use ferrolayer::device::Gpu;
 use ferrolayer::ops::dense::{self, Activation, Gradients, Saved};
 use ferrolayer::testing::assert_close;
-use ferrolayer::{Device, Out, Real, Tensor};
+use ferrolayer::{Compute, Device, Out, Tensor};
 use proptest::prelude::*;
 
 use crate::support::*;
@@ -66,7 +66,7 @@ impl Kind {
         if self == Self::PreluEach { outputs } else { 1 }
     }
 
-    fn activation<T: Real>(self, alpha: &Tensor<T>) -> Activation<'_, T> {
+    fn activation<T: Compute>(self, alpha: &Tensor<T>) -> Activation<'_, T> {
         match self {
             Self::Identity => Activation::Identity,
             Self::Relu => Activation::Relu,
@@ -89,7 +89,7 @@ impl Kind {
     }
 
     /// What a forward pass would have saved, given `z`.
-    fn saved<T: Real>(self, z: &Tensor<T>) -> Result<Saved<T>, Failed> {
+    fn saved<T: Compute>(self, z: &Tensor<T>) -> Result<Saved<T>, Failed> {
         Ok(match self {
             Self::Identity => Saved::Identity,
             Self::Relu => {
@@ -102,7 +102,7 @@ impl Kind {
 }
 
 /// Everything a backward pass gives, one call for all.
-struct Given<T: Real> {
+struct Given<T: Compute> {
     dx: Tensor<T>,
     dw: Tensor<T>,
     db: Tensor<T>,
@@ -110,21 +110,21 @@ struct Given<T: Real> {
 }
 
 /// A backward pass that adds `beta` times what `old` holds; with `beta = 0` that is NaN.
-fn backward<T: Real>(
+fn backward<T: Compute>(
     [x, w, alpha, dy]: [&Tensor<T>; 4],
     kind: Kind,
     saved: &Saved<T>,
     old: &[Tensor<T>; 4],
-    beta: T,
+    beta: f64,
 ) -> Result<Given<T>, Failed> {
     let target = |old: &Tensor<T>| -> Result<Tensor<T>, Failed> {
-        if beta == T::zero() {
+        if beta == 0.0 {
             return Ok(Tensor::full(x.device(), old.shape(), T::nan())?);
         }
         Ok(old.to(x.device())?)
     };
     let [mut dx, mut dw, mut db, mut dalpha] = [target(&old[0])?, target(&old[1])?, target(&old[2])?, target(&old[3])?];
-    fn out<T: Real>(tensor: &mut Tensor<T>, beta: T) -> Option<Out<'_, T>> {
+    fn out<T: Compute>(tensor: &mut Tensor<T>, beta: f64) -> Option<Out<'_, T>> {
         Some(Out { tensor, beta })
     }
     let gradients = Gradients {
@@ -182,13 +182,13 @@ fn check(
     terms: usize,
     exact: &Tensor<f64>,
     sizes: &Tensor<f64>,
-    added: Option<(&Tensor<f32>, f32)>,
+    added: Option<(&Tensor<f32>, f64)>,
 ) -> Outcome {
     let (mut exact, mut sizes) = (exact.to_vec()?, sizes.to_vec()?);
     if let Some((old, beta)) = added {
         for ((exact, size), old) in exact.iter_mut().zip(&mut sizes).zip(values(old)?) {
-            *exact += f64::from(beta) * old;
-            *size += (f64::from(beta) * old).abs();
+            *exact += beta * old;
+            *size += (beta * old).abs();
         }
     }
     let exact: Vec<f32> = exact.into_iter().map(|v| v as f32).collect();

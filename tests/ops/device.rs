@@ -6,7 +6,7 @@ use cuda_std::launch::LaunchDims;
 use ferrolayer::device::{Gpu, GpuOptions};
 use ferrolayer::ops::{add2, relu};
 use ferrolayer::{Device, Error, Tensor};
-use kernels::relu::{BLOCK, ReluForwardF32};
+use kernels::relu::{BLOCK, ReluForward};
 
 use crate::support::*;
 
@@ -54,7 +54,7 @@ fn poison_is_seen(gpu: &Device) -> Outcome {
 fn wrong_index_names_file_and_line() -> Outcome {
     let gpu = Gpu::emulated();
     let (x, mut y) = (gpu.upload(&[1.0f32; 8])?, gpu.allocate::<f32>(8)?);
-    let launch = ReluForwardF32 { x: &x, y: &mut y, n: 9 };
+    let launch = ReluForward::<f32> { x: Some(&x), y: &mut y, n: 9 };
     // SAFETY: the emulated grid checks every index.
     let error = unsafe { gpu.launch(LaunchDims::new(1, BLOCK), launch) }.unwrap_err().to_string();
     assert!(error.starts_with("relu_forward_f32: ") && error.contains("elementwise.rs:"), "{error}");
@@ -139,7 +139,7 @@ pub fn run_child_if_asked() {
         gpu.synchronize()?;
         // More elements than any GPU has memory for: some block leaves what is mapped.
         let blocks = 1 << 28;
-        let launch = ReluForwardF32 { x: &x, y: &mut y, n: u64::from(blocks) * 1024 };
+        let launch = ReluForward::<f32> { x: Some(&x), y: &mut y, n: u64::from(blocks) * 1024 };
         // SAFETY: none; the process ends after this test.
         let result = unsafe { gpu.launch(LaunchDims::new(blocks, BLOCK), launch) }.and_then(|()| gpu.synchronize());
         let Err(Error::KernelFault { launches, .. }) = &result else {

@@ -3,7 +3,7 @@
 use ferrolayer::ops::Window;
 use ferrolayer::ops::gaussian_pool::{self, Normalize};
 use ferrolayer::testing::{assert_close, gradcheck};
-use ferrolayer::{Device, Out, Real, Tensor};
+use ferrolayer::{Compute, Device, Out, Tensor};
 use proptest::prelude::*;
 
 use crate::support::*;
@@ -129,7 +129,7 @@ fn full_size_cases() -> Vec<Case> {
 }
 
 /// Inputs of a case, and what was in the outputs before.
-struct Inputs<T: Real> {
+struct Inputs<T: Compute> {
     x: Tensor<T>,
     mean: Tensor<T>,
     var: Tensor<T>,
@@ -137,7 +137,7 @@ struct Inputs<T: Real> {
     old: [Tensor<T>; 3],
 }
 
-impl<T: Real> Inputs<T> {
+impl<T: Compute> Inputs<T> {
     fn new(case: &Case, seed: u64) -> Self {
         let cpu = Device::cpu();
         let tensor = |s: u64, shape: &[usize]| normal_tensor::<T>(&cpu, 100 * seed + s, shape);
@@ -164,20 +164,20 @@ impl<T: Real> Inputs<T> {
 }
 
 /// What the passes give: `y`, all gradients at once, and each by itself added to half of what was there.
-struct Results<T: Real> {
+struct Results<T: Compute> {
     y: Tensor<T>,
     gradients: [Tensor<T>; 3],
     added: [Tensor<T>; 3],
 }
 
-impl<T: Real> Results<T> {
+impl<T: Compute> Results<T> {
     fn all(&self) -> [&Tensor<T>; 7] {
         let ([a, b, c], [d, e, f]) = (&self.gradients, &self.added);
         [&self.y, a, b, c, d, e, f]
     }
 }
 
-fn run<T: Real>(case: &Case, inputs: &Inputs<T>) -> Result<Results<T>, Failed> {
+fn run<T: Compute>(case: &Case, inputs: &Inputs<T>) -> Result<Results<T>, Failed> {
     let Inputs { x, mean, var, dy, old } = inputs;
     let (window, normalize) = (&case.window, case.normalize);
     let y = gaussian_pool::forward(x, mean, var, window, normalize)?;
@@ -188,7 +188,7 @@ fn run<T: Real>(case: &Case, inputs: &Inputs<T>) -> Result<Results<T>, Failed> {
     };
     let mut gradients = [x.empty_like()?, mean.empty_like()?, var.empty_like()?];
     backward(gradients.each_mut().map(|tensor| Some(Out::write(tensor))))?;
-    let (mut added, beta) = (old.clone(), T::of(0.5));
+    let (mut added, beta) = (old.clone(), 0.5);
     let [dx, dmean, dvar] = &mut added;
     backward([Some(Out { tensor: dx, beta }), None, None])?;
     backward([None, Some(Out { tensor: dmean, beta }), None])?;
@@ -199,7 +199,7 @@ fn run<T: Real>(case: &Case, inputs: &Inputs<T>) -> Result<Results<T>, Failed> {
 const NAMES: [&str; 7] = ["y", "dx", "dmean", "dvar", "dx added", "dmean added", "dvar added"];
 
 /// Compares with results of which each element was computed from terms of known magnitudes.
-fn check<T: Real>(case: &Case, inputs: &Inputs<T>, got: &Results<T>, expected: &Results<T>) -> Outcome {
+fn check<T: Compute>(case: &Case, inputs: &Inputs<T>, got: &Results<T>, expected: &Results<T>) -> Outcome {
     let sizes = oracle::sizes(case, inputs);
     for (i, (got, expected)) in got.all().into_iter().zip(expected.all()).enumerate() {
         // The last three are those before, with something added.

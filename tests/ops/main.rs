@@ -13,6 +13,7 @@ mod device;
 mod exp;
 mod gaussian_pool;
 mod max_pool;
+mod permute;
 mod prelu;
 mod relu;
 mod scale_add;
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
         exp::tests(),
         gaussian_pool::tests(),
         max_pool::tests(),
+        permute::tests(),
         prelu::tests(),
         relu::tests(),
         scale_add::tests(),

@@ -3,7 +3,7 @@
 use ferrolayer::ops::Window;
 use ferrolayer::ops::max_pool::{self, Indices};
 use ferrolayer::testing::{assert_close, gradcheck};
-use ferrolayer::{Device, Out, Real, Tensor};
+use ferrolayer::{Compute, Device, Out, Tensor};
 use proptest::prelude::*;
 
 use crate::support::*;
@@ -154,7 +154,7 @@ fn large() -> Vec<Case> {
 }
 
 /// By SPEC.md's words: NaN wins, then the greatest; of equals the first in row-major order; padding never.
-fn define<T: Real>(case: &Case, x: &[T]) -> (Vec<T>, Vec<u32>, Vec<u32>) {
+fn define<T: Compute>(case: &Case, x: &[T]) -> (Vec<T>, Vec<u32>, Vec<u32>) {
     let mut best: Vec<Option<(T, u32, u32)>> = vec![None; case.output_shape().iter().product()];
     let plane = case.shape[2] * case.shape[3];
     case.visit(|output, input, position| {
@@ -259,7 +259,7 @@ fn matches_cpu(gpu: &Device, case: &Case) -> Outcome {
         assert_same_bits(&format!("flat indices of {case:?}"), &flat(&got.indices)?, &flat(&expected.indices)?)?;
 
         let dy = normal_tensor::<f32>(&cpu, 4, &case.output_shape());
-        let backward = |device: &Device, indices: &Indices, dy: &Tensor<f32>, beta: f32| {
+        let backward = |device: &Device, indices: &Indices, dy: &Tensor<f32>, beta: f64| {
             let mut dx = if beta == 0.0 { Tensor::empty(device, &case.shape)? } else { old.to(device)? };
             let out = Out { tensor: &mut dx, beta };
             max_pool::backward(&dy.to(device)?, indices, &case.window, &case.shape, out)?;

@@ -2,7 +2,7 @@
 
 use ferrolayer::ops::prelu;
 use ferrolayer::testing::{assert_close, gradcheck};
-use ferrolayer::{Device, Out, Real, Tensor};
+use ferrolayer::{Device, Layout, Out, Real, Tensor, bf16, f16};
 use proptest::prelude::*;
 
 use crate::support::*;
@@ -16,11 +16,17 @@ pub fn tests() -> Vec<Trial> {
         on_cpu("prelu::rejects_other_shapes", rejects_other_shapes),
         on_cpu("prelu::rejects_empty_channels", rejects_empty_channels),
     ];
-    tests.extend(on_each_gpu("prelu::matches_cpu", matches_cpu));
+    tests.extend(on_each_gpu("prelu::matches_cpu::f32", matches_cpu::<f32>));
+    tests.extend(on_each_gpu("prelu::matches_cpu::f16", matches_cpu::<f16>));
+    tests.extend(on_each_gpu("prelu::matches_cpu::bf16", matches_cpu::<bf16>));
     tests.extend(on_each_gpu("prelu::matches_cpu_on_random_shapes", matches_cpu_on_random_shapes));
+    tests.push(on_cpu("prelu::in_place_is_the_same", || in_place_is_the_same(&Device::cpu())));
+    tests.extend(on_each_gpu("prelu::in_place_is_the_same", in_place_is_the_same));
+    tests.push(on_cpu("prelu::channels_last_is_the_same", || channels_last_is_the_same(&Device::cpu())));
+    tests.extend(on_each_gpu("prelu::channels_last_is_the_same", channels_last_is_the_same));
     tests.extend(on_each_gpu("prelu::edge_values", edge_values));
     tests.extend(on_each_gpu("prelu::empty_batch_writes_dalpha", empty_batch_writes_dalpha));
-    tests.push(on_real_gpu("prelu::matches_cpu_at_full_size", |gpu| compare(gpu, &[16, 64, 56, 57], 64, 9)));
+    tests.push(on_real_gpu("prelu::matches_cpu_at_full_size", |gpu| compare::<f32>(gpu, &[16, 64, 56, 57], 64, 9)));
     tests
 }
 
@@ -28,39 +34,39 @@ pub fn tests() -> Vec<Trial> {
 struct Results<T: Real> {
     y: Tensor<T>,
     dx: Tensor<T>,
-    dalpha: Tensor<T>,
+    dalpha: Tensor<T::Compute>,
     dx_added: Tensor<T>,
-    dalpha_added: Tensor<T>,
+    dalpha_added: Tensor<T::Compute>,
 }
 
-fn run<T: Real>(device: &Device, [x, alpha, dy, old, old_alpha]: [&Tensor<T>; 5]) -> Result<Results<T>, Failed> {
+fn run<T: Real>(
+    device: &Device,
+    [x, dy, old]: [&Tensor<T>; 3],
+    [alpha, old_alpha]: [&Tensor<T::Compute>; 2],
+) -> Result<Results<T>, Failed> {
     let (x, alpha, dy) = (x.to(device)?, alpha.to(device)?, dy.to(device)?);
     let y = prelu::forward(&x, &alpha)?;
     let (mut dx, mut dalpha) = (x.empty_like()?, alpha.empty_like()?);
     prelu::backward(&x, &alpha, &dy, Some(Out::write(&mut dx)), Some(Out::write(&mut dalpha)))?;
     let (mut dx_added, mut dalpha_added) = (old.to(device)?, old_alpha.to(device)?);
-    let beta = T::of(0.5);
+    let beta = 0.5;
     prelu::backward(&x, &alpha, &dy, Some(Out { tensor: &mut dx_added, beta }), None)?;
     prelu::backward(&x, &alpha, &dy, None, Some(Out { tensor: &mut dalpha_added, beta }))?;
     Ok(Results { y, dx, dalpha, dx_added, dalpha_added })
 }
 
-fn compare(gpu: &Device, shape: &[usize], slopes: usize, seed: u64) -> Outcome {
+fn compare<T: Real>(gpu: &Device, shape: &[usize], slopes: usize, seed: u64) -> Outcome {
     let cpu = Device::cpu();
-    let [x, dy, old] = [0, 1, 2].map(|s| normal_tensor::<f32>(&cpu, 10 * seed + s, shape));
-    let [alpha, old_alpha] = [3, 4].map(|s| normal_tensor::<f32>(&cpu, 10 * seed + s, &[slopes]));
-    let inputs = [&x, &alpha, &dy, &old, &old_alpha];
-    let (expected, got, again) = (run(&cpu, inputs)?, run(gpu, inputs)?, run(gpu, inputs)?);
+    let [x, dy, old] = [0, 1, 2].map(|s| normal_tensor::<T>(&cpu, 10 * seed + s, shape));
+    let [alpha, old_alpha] = [3, 4].map(|s| normal_tensor::<T::Compute>(&cpu, 10 * seed + s, &[slopes]));
+    let run = |device| run(device, [&x, &dy, &old], [&alpha, &old_alpha]);
+    let (expected, got, again) = (run(&cpu)?, run(gpu)?, run(gpu)?);
     let context = |what: &str| format!("{what} of {shape:?}, {slopes} slopes");
     assert_same_bits(&context("y"), &got.y, &expected.y)?;
     assert_same_bits(&context("dx"), &got.dx, &expected.dx)?;
 
     // One product and one sum: two roundings, or one where they are fused.
-    let magnitude = |a: &Tensor<f32>, b: &Tensor<f32>| -> Vec<f64> {
-        let (a, b) = (a.to_vec().unwrap(), b.to_vec().unwrap());
-        a.iter().zip(&b).map(|(a, b)| f64::from(a.abs()) + f64::from(b.abs())).collect()
-    };
-    let sizes = magnitude(&expected.dx, &old);
+    let sizes: Vec<f64> = sizes(&expected.dx).iter().zip(sizes(&old)).map(|(dx, old)| dx + old).collect();
     assert_close(&context("dx added"), &got.dx_added.to_vec()?, &expected.dx_added.to_vec()?, 2, &sizes)?;
 
     // dalpha sums |x dy| over everything but the channels.
@@ -68,11 +74,11 @@ fn compare(gpu: &Device, shape: &[usize], slopes: usize, seed: u64) -> Outcome {
     let mut sizes = vec![0.0; slopes];
     let inner: usize = shape.iter().skip(2).product();
     for (i, (x, dy)) in x.to_vec()?.iter().zip(dy.to_vec()?).enumerate() {
-        sizes[if slopes == 1 { 0 } else { i / inner % slopes }] += f64::from((x * dy).abs());
+        sizes[if slopes == 1 { 0 } else { i / inner % slopes }] += (x.f64() * dy.f64()).abs();
     }
     assert_close(&context("dalpha"), &got.dalpha.to_vec()?, &expected.dalpha.to_vec()?, terms, &sizes)?;
     for (size, old) in sizes.iter_mut().zip(old_alpha.to_vec()?) {
-        *size += f64::from(old.abs());
+        *size += old.f64().abs();
     }
     let (dalpha, expected) = (got.dalpha_added.to_vec()?, expected.dalpha_added.to_vec()?);
     assert_close(&context("dalpha added"), &dalpha, &expected, terms + 1, &sizes)?;
@@ -81,7 +87,52 @@ fn compare(gpu: &Device, shape: &[usize], slopes: usize, seed: u64) -> Outcome {
     assert_same_bits(&context("dalpha again"), &again.dalpha_added, &got.dalpha_added)
 }
 
-fn matches_cpu(gpu: &Device) -> Outcome {
+/// Also where another tensor shares the memory, which keeps what it holds.
+fn in_place_is_the_same(device: &Device) -> Outcome {
+    for slopes in [1, 3] {
+        let (x, alpha) = (normal_tensor::<f16>(device, 1, &[2, 3, 41]), normal_tensor::<f32>(device, 2, &[slopes]));
+        let (before, expected) = (x.to_vec()?, prelu::forward(&x, &alpha)?);
+        let mut y = x.clone();
+        prelu::forward_in_place(&mut y, &alpha)?;
+        assert_same_bits("y", &y, &expected)?;
+        assert_eq!(x.to_vec()?, before);
+        let mut alone = x;
+        prelu::forward_in_place(&mut alone, &alpha)?;
+        assert_same_bits("y without a copy", &alone, &expected)?;
+    }
+    Ok(())
+}
+
+fn channels_last_is_the_same(device: &Device) -> Outcome {
+    for (shape, slopes) in [([2, 3, 5, 7], 3), ([3, 70, 2, 1], 70), ([2, 3, 5, 7], 1)] {
+        let [x, dy, old] = [1, 2, 3].map(|seed| normal_tensor::<f32>(device, seed, &shape));
+        let [alpha, old_alpha] = [4, 5].map(|seed| normal_tensor::<f32>(device, seed, &[slopes]));
+        let expected = run(device, [&x, &dy, &old], [&alpha, &old_alpha])?;
+        let last = |tensor: &Tensor<f32>| tensor.to_layout(Layout::ChannelsLast).unwrap();
+        let got = run(device, [&last(&x), &last(&dy), &last(&old)], [&alpha, &old_alpha])?;
+        assert_eq!((got.y.layout(), got.dx.layout()), (Some(Layout::ChannelsLast), Some(Layout::ChannelsLast)));
+        assert_same_bits("y", &got.y, &expected.y)?;
+        assert_same_bits("dx", &got.dx, &expected.dx)?;
+        assert_same_bits("dx added", &got.dx_added, &expected.dx_added)?;
+        // The same terms in another order.
+        let mut sizes = vec![0.0; slopes];
+        for (i, (x, dy)) in x.to_vec()?.iter().zip(dy.to_vec()?).enumerate() {
+            sizes[i / (shape[2] * shape[3]) % shape[1] % slopes] += f64::from((x * dy).abs());
+        }
+        let terms = x.len() / slopes;
+        assert_close("dalpha", &got.dalpha.to_vec()?, &expected.dalpha.to_vec()?, terms, &sizes)?;
+    }
+    // One slope for all asks for no order, as long as it is the same; slopes of channels do.
+    let x = normal_tensor::<f32>(device, 6, &[2, 3, 5, 7]).permute(&[3, 1, 0, 2])?;
+    prelu::forward(&x, &Tensor::full(device, &[1], 0.5)?)?;
+    assert_error(
+        prelu::forward(&x, &Tensor::full(device, &[3], 0.5)?),
+        "prelu.forward: x has shape [7, 3, 2, 5] and strides [1, 35, 105, 7], expected row-major or channels-last order; \
+         `Tensor::to_layout` copies it",
+    )
+}
+
+fn matches_cpu<T: Real>(gpu: &Device) -> Outcome {
     // Features, small planes, planes of one tile and beside it, one of everything; shared slopes and one per channel.
     for (seed, (shape, slopes)) in [
         (vec![1, 1], 1),
@@ -97,14 +148,14 @@ fn matches_cpu(gpu: &Device) -> Outcome {
     .iter()
     .enumerate()
     {
-        compare(gpu, shape, *slopes, seed as u64)?;
+        compare::<T>(gpu, shape, *slopes, seed as u64)?;
     }
     Ok(())
 }
 
 fn matches_cpu_on_random_shapes(gpu: &Device) -> Outcome {
     let strategy = (1usize..6, 1usize..9, 1usize..40, 1usize..40, any::<bool>());
-    for_random(12, strategy, |(n, c, h, w, shared)| compare(gpu, &[n, c, h, w], if shared { 1 } else { c }, 77))
+    for_random(12, strategy, |(n, c, h, w, shared)| compare::<f32>(gpu, &[n, c, h, w], if shared { 1 } else { c }, 77))
 }
 
 fn matches_the_formula() -> Outcome {

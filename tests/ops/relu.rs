@@ -1,8 +1,8 @@
 //! Rectified linear unit.
 
 use ferrolayer::ops::relu;
-use ferrolayer::testing::gradcheck;
-use ferrolayer::{Device, Out, Tensor};
+use ferrolayer::testing::{assert_close, gradcheck};
+use ferrolayer::{Device, Out, Real, Tensor, bf16, f16};
 
 use crate::support::*;
 
@@ -14,7 +14,11 @@ pub fn tests() -> Vec<Trial> {
         on_cpu("relu::rejects_another_device", rejects_another_device),
         on_cpu("relu::rejects_f64_on_a_gpu", rejects_f64_on_a_gpu),
     ];
-    tests.extend(on_each_gpu("relu::matches_cpu", matches_cpu));
+    tests.extend(on_each_gpu("relu::matches_cpu::f32", matches_cpu::<f32>));
+    tests.extend(on_each_gpu("relu::matches_cpu::f16", matches_cpu::<f16>));
+    tests.extend(on_each_gpu("relu::matches_cpu::bf16", matches_cpu::<bf16>));
+    tests.extend(on_each_gpu("relu::in_place_is_the_same", in_place_is_the_same));
+    tests.push(on_cpu("relu::in_place_is_the_same", || in_place_is_the_same(&Device::cpu())));
     tests.extend(on_each_gpu("relu::edge_values", edge_values));
     tests
 }
@@ -46,13 +50,13 @@ fn edge_values(device: &Device) -> Outcome {
 }
 
 /// Each element is computed by itself: the devices agree to the bit.
-fn matches_cpu(gpu: &Device) -> Outcome {
+fn matches_cpu<T: Real>(gpu: &Device) -> Outcome {
     let cpu = Device::cpu();
     for (seed, shape) in [vec![1], vec![3, 5], vec![1024], vec![1025], vec![2, 3, 7, 41], vec![0, 3]].iter().enumerate()
     {
-        let x = normal_tensor::<f32>(&cpu, seed as u64, shape);
-        let dy = normal_tensor::<f32>(&cpu, 100 + seed as u64, shape);
-        let old = normal_tensor::<f32>(&cpu, 200 + seed as u64, shape);
+        let x = normal_tensor::<T>(&cpu, seed as u64, shape);
+        let dy = normal_tensor::<T>(&cpu, 100 + seed as u64, shape);
+        let old = normal_tensor::<T>(&cpu, 200 + seed as u64, shape);
         let run = |device: &Device| -> Result<_, Failed> {
             let y = relu::forward(&x.to(device)?)?;
             let (mut written, mut added) = (y.empty_like()?, old.to(device)?);
@@ -63,10 +67,25 @@ fn matches_cpu(gpu: &Device) -> Outcome {
         let (expected, got, again) = (run(&cpu)?, run(gpu)?, run(gpu)?);
         assert_same_bits("y", &got.0, &expected.0)?;
         assert_same_bits("dx", &got.1, &expected.1)?;
-        assert_same_bits("dx added", &got.2, &expected.2)?;
+        // A product and a sum, fused or not.
+        let sizes: Vec<f64> = sizes(&dy).iter().zip(sizes(&old)).map(|(dy, old)| dy + old).collect();
+        assert_close("dx added", &got.2.to_vec()?, &expected.2.to_vec()?, 2, &sizes)?;
         assert_same_bits("dx again", &again.2, &got.2)?;
     }
     Ok(())
+}
+
+/// Also where another tensor shares the memory, which keeps what it holds.
+fn in_place_is_the_same(device: &Device) -> Outcome {
+    let x = normal_tensor::<f32>(device, 1, &[1027]);
+    let (before, expected) = (x.to_vec()?, relu::forward(&x)?);
+    let mut y = x.clone();
+    relu::forward_in_place(&mut y)?;
+    assert_same_bits("y", &y, &expected)?;
+    assert_eq!(x.to_vec()?, before);
+    let mut alone = x;
+    relu::forward_in_place(&mut alone)?;
+    assert_same_bits("y without a copy", &alone, &expected)
 }
 
 fn rejects_other_shapes() -> Outcome {
@@ -93,5 +112,8 @@ fn rejects_another_device() -> Outcome {
 fn rejects_f64_on_a_gpu() -> Outcome {
     let gpu = Device::Gpu(ferrolayer::device::Gpu::emulated());
     let x = Tensor::<f64>::zeros(&gpu, &[2])?;
-    assert_error(relu::forward(&x), "relu.forward: x holds f64, which the emulated GPU does not compute; expected f32")
+    assert_error(
+        relu::forward(&x),
+        "relu.forward: x holds f64, which the emulated GPU does not compute; expected f32, f16 or bf16",
+    )
 }

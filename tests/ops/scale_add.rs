@@ -2,7 +2,7 @@
 
 use ferrolayer::ops::scale_add;
 use ferrolayer::testing::{assert_close, gradcheck};
-use ferrolayer::{Device, Out, Tensor};
+use ferrolayer::{Device, Out, Real, Tensor, bf16, f16};
 
 use crate::support::*;
 
@@ -11,7 +11,9 @@ pub fn tests() -> Vec<Trial> {
         on_cpu("scale_add::gradient_matches_finite_difference", gradient_matches_finite_difference),
         on_cpu("scale_add::rejects_a_vector_of_scales", rejects_a_vector_of_scales),
     ];
-    tests.extend(on_each_gpu("scale_add::matches_cpu", matches_cpu));
+    tests.extend(on_each_gpu("scale_add::matches_cpu::f32", matches_cpu::<f32>));
+    tests.extend(on_each_gpu("scale_add::matches_cpu::f16", matches_cpu::<f16>));
+    tests.extend(on_each_gpu("scale_add::matches_cpu::bf16", matches_cpu::<bf16>));
     tests.extend(on_each_gpu("scale_add::takes_new_constants", takes_new_constants));
     tests
 }
@@ -30,11 +32,11 @@ fn gradient_matches_finite_difference() -> Outcome {
     Ok(())
 }
 
-fn matches_cpu(gpu: &Device) -> Outcome {
+fn matches_cpu<T: Real>(gpu: &Device) -> Outcome {
     let cpu = Device::cpu();
     for (seed, shape) in [vec![1], vec![7, 3], vec![1024], vec![2051], vec![0, 2]].iter().enumerate() {
-        let [x, dy, old] = [0, 10, 20].map(|s| normal_tensor::<f32>(&cpu, s + seed as u64, shape));
-        let [s, c] = [40, 41].map(|s| normal_tensor::<f32>(&cpu, s, &[1]));
+        let [x, dy, old] = [0, 10, 20].map(|s| normal_tensor::<T>(&cpu, s + seed as u64, shape));
+        let [s, c] = [40, 41].map(|s| normal_tensor::<T::Compute>(&cpu, s, &[1]));
         let run = |device: &Device| -> Result<_, Failed> {
             let y = scale_add::forward(&x.to(device)?, &s.to(device)?, &c.to(device)?)?;
             let (mut written, mut added) = (y.empty_like()?, old.to(device)?);
@@ -43,12 +45,11 @@ fn matches_cpu(gpu: &Device) -> Outcome {
             Ok((y.to_vec()?, written, added.to_vec()?))
         };
         let (expected, got) = (run(&cpu)?, run(gpu)?);
-        let (s, c) = (f64::from(s.to_vec()?[0]).abs(), f64::from(c.to_vec()?[0]).abs());
-        let size = |a: &Tensor<f32>| a.to_vec().unwrap().into_iter().map(|v| f64::from(v).abs()).collect::<Vec<_>>();
-        let magnitudes: Vec<f64> = size(&x).iter().map(|x| x * s + c).collect();
+        let (s, c) = (sizes(&s)[0], sizes(&c)[0]);
+        let magnitudes: Vec<f64> = sizes(&x).iter().map(|x| x * s + c).collect();
         assert_close("y", &got.0, &expected.0, 2, &magnitudes)?;
         assert_same_bits("dx", &got.1, &expected.1)?;
-        let magnitudes: Vec<f64> = size(&dy).iter().zip(size(&old)).map(|(dy, old)| dy * s + old).collect();
+        let magnitudes: Vec<f64> = sizes(&dy).iter().zip(sizes(&old)).map(|(dy, old)| dy * s + old).collect();
         assert_close("dx added", &got.2, &expected.2, 2, &magnitudes)?;
     }
     Ok(())

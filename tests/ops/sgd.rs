@@ -2,7 +2,7 @@
 
 use ferrolayer::ops::sgd::{self, Settings};
 use ferrolayer::testing::assert_close;
-use ferrolayer::{Device, Real, Tensor};
+use ferrolayer::{Compute, Device, Tensor};
 
 use crate::support::*;
 
@@ -23,7 +23,7 @@ const SETTINGS: Settings = Settings { learning_rate: 0.1, momentum: 0.9, weight_
 const KINDS: [(bool, bool); 3] = [(false, false), (true, false), (true, true)];
 
 /// Value and velocity after one step.
-fn step<T: Real>(
+fn step<T: Compute>(
     device: &Device,
     [value, velocity, gradient]: [&[T]; 3],
     (with_velocity, nesterov): (bool, bool),
@@ -35,7 +35,7 @@ fn step<T: Real>(
     Ok([value, velocity])
 }
 
-fn inputs<T: Real>(len: usize) -> [Vec<T>; 3] {
+fn inputs<T: Compute>(len: usize) -> [Vec<T>; 3] {
     [1, 2, 3].map(|seed| normal(seed + len as u64, len))
 }
 

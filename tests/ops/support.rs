@@ -80,6 +80,11 @@ pub fn normal_tensor<T: Real>(device: &Device, seed: u64, shape: &[usize]) -> Te
     Tensor::from_vec(device, shape, normal(seed, shape.iter().product())).expect("memory for a test's input")
 }
 
+/// The elements' magnitudes.
+pub fn sizes<T: Real>(tensor: &Tensor<T>) -> Vec<f64> {
+    tensor.to_vec().expect("elements").into_iter().map(|v| v.f64().abs()).collect()
+}
+
 /// Fails unless every element has the same bits, NaN included.
 pub fn assert_same_bits<T: Element>(what: &str, got: &Tensor<T>, expected: &Tensor<T>) -> Outcome {
     if got.shape() != expected.shape() {

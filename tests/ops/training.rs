@@ -7,7 +7,7 @@ use ferrolayer::nn::{
 use ferrolayer::ops::Window;
 use ferrolayer::ops::gaussian_pool::Normalize;
 use ferrolayer::testing::assert_close;
-use ferrolayer::{Device, Real, Result, Tensor};
+use ferrolayer::{Compute, Device, Result, Tensor};
 
 use crate::support::*;
 
@@ -37,7 +37,7 @@ const WINDOW: usize = 5;
 
 impl Sizes {
     /// The digits example's network, with a way around one more layer.
-    fn network<T: Real>(&self, device: &Device) -> Result<Sequential<T>> {
+    fn network<T: Compute>(&self, device: &Device) -> Result<Sequential<T>> {
         let window = Window::new([WINDOW; 2]).stride([1, 1]).padding([2, 2]);
         let gaussians = Gaussians::scattered(device, [1, self.gaussians], &window, 0.5, true, 1)?;
         let around = Dense::builder(self.hidden, self.hidden).relu().seed(3).build(device)?;
@@ -57,7 +57,7 @@ impl Sizes {
     }
 
     /// A batch of images of grey values from 0 to 1 with digits, another one each step.
-    fn batch<T: Real>(&self, device: &Device, step: usize) -> Result<(Tensor<T>, Tensor<u32>)> {
+    fn batch<T: Compute>(&self, device: &Device, step: usize) -> Result<(Tensor<T>, Tensor<u32>)> {
         let shape = [self.batch, 1, self.side, self.side];
         // Drawn as f32 also for f64: the same images.
         let grey =
@@ -79,7 +79,7 @@ impl Sizes {
 }
 
 /// One step's loss, before the step.
-fn step<T: Real>(
+fn step<T: Compute>(
     network: &mut Sequential<T>,
     optimiser: &mut dyn Optimiser<T>,
     (images, labels): &(Tensor<T>, Tensor<u32>),
@@ -112,7 +112,7 @@ fn magnitude(sizes: Sizes, network: &Sequential<f64>, images: &Tensor<f64>) -> R
 /// Steps are small: an error of a step before moves a loss by no more than one of its own would, which makes all of
 /// them roundings of one long sum. The exact losses are an f64 training's.
 fn first_losses_match_cpu(gpu: &Device, sizes: Sizes) -> Outcome {
-    fn optimisers<T: Real>() -> [Box<dyn Optimiser<T>>; 2] {
+    fn optimisers<T: Compute>() -> [Box<dyn Optimiser<T>>; 2] {
         [Box::new(Sgd::new(0.01).momentum(0.9).weight_decay(1e-3).nesterov()), Box::new(Adam::new(1e-3))]
     }
     let cpu = Device::cpu();

@@ -5,6 +5,8 @@
 
 use half::{bf16, f16};
 
+use crate::float;
+
 /// A type that `ld` and `st` move: integers and floats of 8 to 64 bits, `f16`, `bf16`.
 pub trait Element: machine::Access + Copy + Send + Sync + 'static {}
 
@@ -13,6 +15,34 @@ pub trait Vector2: Element + machine::Access2 {}
 
 /// An [`Element`] of which four make one vector access, of at most 16 bytes: those of up to 32 bits.
 pub trait Vector4: Vector2 + machine::Access4 {}
+
+/// How memory holds a number that arithmetic takes as `f32`: `f32` itself, `f16` or `bf16`.
+pub trait Storage: Vector4 {
+    /// The number, exactly.
+    fn to_f32(self) -> f32;
+    /// The nearest that memory can hold, ties to even.
+    fn from_f32(value: f32) -> Self;
+}
+
+macro_rules! storage {
+    ($($t:ty: $to:expr, $from:expr;)*) => {$(
+        impl Storage for $t {
+            #[inline(always)]
+            fn to_f32(self) -> f32 {
+                $to(self)
+            }
+            #[inline(always)]
+            fn from_f32(value: f32) -> Self {
+                $from(value)
+            }
+        }
+    )*};
+}
+storage! {
+    f32: core::convert::identity, core::convert::identity;
+    f16: float::f16_to_f32, float::f32_to_f16;
+    bf16: float::bf16_to_f32, float::f32_to_bf16;
+}
 
 macro_rules! elements {
     ($($t:ty)*) => {$(

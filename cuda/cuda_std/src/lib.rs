@@ -83,7 +83,7 @@ use emulator::machine;
 /// Everything that a kernel needs: `use cuda_std::prelude::*;`.
 pub mod prelude {
     pub use crate::arch;
-    pub use crate::element::{Element, Vector2, Vector4};
+    pub use crate::element::{Element, Storage, Vector2, Vector4};
     pub use crate::float;
     pub use crate::global::{Global, GlobalMut};
     pub use crate::launch::KernelParam;

@@ -46,25 +46,32 @@ impl Cpu {
     pub fn map<T: Real, const N: usize>(
         &self,
         out: &mut [T],
-        beta: T,
+        beta: f64,
         inputs: [&[T]; N],
-        f: impl Fn([T; N]) -> T + Sync,
+        f: impl Fn([T::Compute; N]) -> T::Compute + Sync,
     ) {
         for input in inputs {
             assert_eq!(input.len(), out.len(), "inputs and output are of one length");
         }
+        let beta = T::Compute::of(beta);
         out.par_chunks_mut(CHUNK).enumerate().for_each(|(chunk, out)| {
             let inputs = inputs.map(|input| &input[chunk * CHUNK..][..out.len()]);
             for (i, out) in out.iter_mut().enumerate() {
-                let result = f(inputs.map(|input| input[i]));
+                let result = f(inputs.map(|input| input[i].widen()));
                 accumulate(out, result, beta);
             }
         });
     }
+
+    /// `out[i] = f(out[i])` for every `i`, over all threads.
+    pub fn map_in_place<T: Real>(&self, out: &mut [T], f: impl Fn(T::Compute) -> T::Compute + Sync) {
+        out.par_chunks_mut(CHUNK).for_each(|out| out.iter_mut().for_each(|out| *out = T::narrow(f(out.widen()))));
+    }
 }
 
-/// `out = result + beta * out`; with `beta = 0`, `out` is not read.
+/// `out = result + beta * out`, rounded to `T` once; with `beta = 0`, `out` is not read.
 #[inline(always)]
-pub fn accumulate<T: Real>(out: &mut T, result: T, beta: T) {
-    *out = if beta == T::zero() { result } else { result + beta * *out };
+pub fn accumulate<T: Real>(out: &mut T, result: T::Compute, beta: T::Compute) {
+    let zero = <T::Compute as num_traits::Zero>::zero();
+    *out = T::narrow(if beta == zero { result } else { result + beta * out.widen() });
 }

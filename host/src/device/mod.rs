@@ -97,6 +97,37 @@ impl FromStr for Device {
     }
 }
 
+/// Runs a block with `$storage` as the element type of a generic pass, `f32`, `f16` or `bf16`, for which there are
+/// kernels; any other is [`Error::DType`].
+///
+/// Kernels are compiled for given types and passes are generic: this is where the one becomes the other.
+macro_rules! for_storage {
+    ($generic:ty as $storage:ident, $op:expr, $argument:expr, $gpu:expr, $body:expr) => {
+        match <$generic as $crate::Element>::DTYPE {
+            $crate::DType::F32 => {
+                type $storage = f32;
+                $body
+            }
+            $crate::DType::F16 => {
+                type $storage = $crate::f16;
+                $body
+            }
+            $crate::DType::Bf16 => {
+                type $storage = $crate::bf16;
+                $body
+            }
+            got => Err($crate::Error::DType {
+                op: $op,
+                argument: $argument,
+                got,
+                device: $gpu.to_string(),
+                expected: "f32, f16 or bf16",
+            }),
+        }
+    };
+}
+pub(crate) use for_storage;
+
 /// A validated pass that the CPU can run.
 pub trait OnCpu {
     /// Runs it.

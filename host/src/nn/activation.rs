@@ -2,22 +2,22 @@
 
 use super::layer::{keep, take};
 use super::{Layer, Mode, Parameter};
-use crate::{Device, Error, Out, Real, Result, Tensor, ops};
+use crate::{Compute, Device, Error, Out, Result, Tensor, ops};
 
 /// [`ops::relu`] as a layer.
 #[derive(Clone, Debug, Default)]
-pub struct Relu<T: Real> {
+pub struct Relu<T: Compute> {
     saved: Option<Tensor<T>>,
 }
 
-impl<T: Real> Relu<T> {
+impl<T: Compute> Relu<T> {
     /// The layer.
     pub fn new() -> Self {
         Self { saved: None }
     }
 }
 
-impl<T: Real> Layer<T> for Relu<T> {
+impl<T: Compute> Layer<T> for Relu<T> {
     fn describe(&self) -> String {
         "Relu".into()
     }
@@ -39,12 +39,12 @@ impl<T: Real> Layer<T> for Relu<T> {
 /// [`ops::prelu`] as a layer. Its parameter is `weight`, as in PyTorch: the slope below zero, one for all or one per
 /// channel.
 #[derive(Clone, Debug)]
-pub struct Prelu<T: Real> {
+pub struct Prelu<T: Compute> {
     weight: Parameter<T>,
     saved: Option<Tensor<T>>,
 }
 
-impl<T: Real> Prelu<T> {
+impl<T: Compute> Prelu<T> {
     /// `slopes` slopes that begin as `initial` (PyTorch's is 0.25): one for all channels, or as many as channels.
     ///
     /// # Errors
@@ -67,7 +67,7 @@ impl<T: Real> Prelu<T> {
     }
 }
 
-impl<T: Real> Layer<T> for Prelu<T> {
+impl<T: Compute> Layer<T> for Prelu<T> {
     fn describe(&self) -> String {
         format!("Prelu({})", self.weight.value().len())
     }

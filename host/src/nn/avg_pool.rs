@@ -4,7 +4,7 @@ use super::layer::{describe_window, keep, take};
 use super::{Layer, Mode};
 use crate::ops::Window;
 use crate::ops::avg_pool::{self, Divisor};
-use crate::{Out, Real, Result, Tensor};
+use crate::{Compute, Out, Result, Tensor};
 
 /// [`avg_pool`] as a layer.
 #[derive(Clone, Debug)]
@@ -27,7 +27,7 @@ impl AvgPool {
     }
 }
 
-impl<T: Real> Layer<T> for AvgPool {
+impl<T: Compute> Layer<T> for AvgPool {
     fn describe(&self) -> String {
         format!("AvgPool({})", describe_window(&self.window))
     }

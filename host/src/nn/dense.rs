@@ -7,11 +7,11 @@ use rand::SeedableRng;
 use super::layer::take;
 use super::{Layer, Mode, Parameter};
 use crate::ops::dense::{self, Generator, Gradients, Init, Saved};
-use crate::{Device, Error, Out, Real, Result, Tensor};
+use crate::{Compute, Device, Error, Out, Result, Tensor};
 
 /// What is applied to the product and the bias.
 #[derive(Clone, Debug)]
-enum Activation<T: Real> {
+enum Activation<T: Compute> {
     Identity,
     Relu,
     Prelu(Parameter<T>),
@@ -20,14 +20,14 @@ enum Activation<T: Real> {
 /// [`dense`] as a layer, activation included. Parameters: `weight: [O, I]`, `bias: [O]` if any, and `alpha`, the slopes
 /// of PReLU, with that activation.
 #[derive(Clone, Debug)]
-pub struct Dense<T: Real> {
+pub struct Dense<T: Compute> {
     weight: Parameter<T>,
     bias: Option<Parameter<T>>,
     activation: Activation<T>,
     saved: Option<(Tensor<T>, Saved<T>)>,
 }
 
-impl<T: Real> Dense<T> {
+impl<T: Compute> Dense<T> {
     /// A layer from `inputs` to `outputs` features: with a bias, without activation, drawn as PyTorch's `Linear` draws
     /// it, unless the builder is told otherwise.
     pub fn builder(inputs: usize, outputs: usize) -> DenseBuilder<T> {
@@ -69,7 +69,7 @@ impl<T: Real> Dense<T> {
     }
 }
 
-impl<T: Real> Layer<T> for Dense<T> {
+impl<T: Compute> Layer<T> for Dense<T> {
     fn describe(&self) -> String {
         let &[outputs, inputs] = self.weight.value().shape() else { unreachable!("made by the builder") };
         let bias = if self.bias.is_none() { ", no bias" } else { "" };
@@ -129,7 +129,7 @@ impl<T: Real> Layer<T> for Dense<T> {
 /// A [`Dense`] layer in the making.
 #[derive(Clone, Debug)]
 #[must_use]
-pub struct DenseBuilder<T: Real> {
+pub struct DenseBuilder<T: Compute> {
     inputs: usize,
     outputs: usize,
     weight: Init,
@@ -146,7 +146,7 @@ enum Kind {
     Prelu { per_output: bool, initial: f64 },
 }
 
-impl<T: Real> DenseBuilder<T> {
+impl<T: Compute> DenseBuilder<T> {
     /// Draws the weights so.
     pub fn init(mut self, weight: Init) -> Self {
         self.weight = weight;

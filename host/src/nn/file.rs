@@ -7,13 +7,13 @@ use std::path::Path;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
 use super::Layer;
-use crate::{DType, Error, Real, Result};
+use crate::{Compute, DType, Error, Result};
 
 /// Writes all parameters, fixed ones too, under their names.
 ///
 /// # Errors
 /// [`Error::Io`] when the file cannot be written; the devices' own errors.
-pub fn save<T: Real>(model: &dyn Layer<T>, path: impl AsRef<Path>) -> Result<()> {
+pub fn save<T: Compute>(model: &dyn Layer<T>, path: impl AsRef<Path>) -> Result<()> {
     let path = path.as_ref();
     let mut tensors = Vec::new();
     for (name, parameter) in model.parameters() {
@@ -35,7 +35,7 @@ pub fn save<T: Real>(model: &dyn Layer<T>, path: impl AsRef<Path>) -> Result<()>
 /// # Errors
 /// [`Error::Io`] when the file cannot be read; [`Error::Parameters`], with all that does not fit, when it is no
 /// safetensors file or another model's; the devices' own errors.
-pub fn load<T: Real>(model: &mut dyn Layer<T>, path: impl AsRef<Path>) -> Result<()> {
+pub fn load<T: Compute>(model: &mut dyn Layer<T>, path: impl AsRef<Path>) -> Result<()> {
     let path = path.as_ref();
     let file = fs::read(path).map_err(|source| Error::Io { path: path.into(), source })?;
     let file = SafeTensors::deserialize(&file).map_err(|error| parameters(path, error.to_string()))?;
@@ -69,21 +69,21 @@ fn parameters(path: &Path, problem: String) -> Error {
     Error::Parameters { path: path.into(), problem }
 }
 
-fn dtype<T: Real>() -> Dtype {
+fn dtype<T: Compute>() -> Dtype {
     match T::DTYPE {
         DType::F64 => Dtype::F64,
         _ => Dtype::F32,
     }
 }
 
-fn bytes<T: Real>(values: &[T]) -> Vec<u8> {
+fn bytes<T: Compute>(values: &[T]) -> Vec<u8> {
     match dtype::<T>() {
         Dtype::F64 => values.iter().flat_map(|value| value.f64().to_le_bytes()).collect(),
         _ => values.iter().flat_map(|value| (value.f64() as f32).to_le_bytes()).collect(),
     }
 }
 
-fn numbers<T: Real>(bytes: &[u8]) -> Vec<T> {
+fn numbers<T: Compute>(bytes: &[u8]) -> Vec<T> {
     let (fours, eights) = (bytes.as_chunks::<4>().0, bytes.as_chunks::<8>().0);
     match dtype::<T>() {
         Dtype::F64 => eights.iter().map(|&value| T::of(f64::from_le_bytes(value))).collect(),

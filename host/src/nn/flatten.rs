@@ -2,7 +2,7 @@
 
 use super::layer::{keep, take};
 use super::{Layer, Mode};
-use crate::{Error, Real, Result, Tensor};
+use crate::{Compute, Error, Result, Tensor};
 
 /// `[N, ..]` as `[N, features]`. Nothing is copied.
 #[derive(Clone, Debug, Default)]
@@ -18,7 +18,7 @@ impl Flatten {
     }
 }
 
-impl<T: Real> Layer<T> for Flatten {
+impl<T: Compute> Layer<T> for Flatten {
     fn describe(&self) -> String {
         "Flatten".into()
     }

@@ -7,18 +7,18 @@ use super::{Layer, Mode, Parameter};
 use crate::ops::dense::{Generator, Init};
 use crate::ops::gaussian_pool::{self, Normalize};
 use crate::ops::{Window, exp};
-use crate::{Device, Error, Out, Real, Result, Tensor};
+use crate::{Compute, Device, Error, Out, Result, Tensor};
 
 /// The Gaussians that a [`GaussianPool`] begins with.
 #[derive(Clone, Debug)]
-pub struct Gaussians<T: Real> {
+pub struct Gaussians<T: Compute> {
     /// `(mu_y, mu_x)` from the window's centre, `[P, K, 2]`.
     pub mean: Tensor<T>,
     /// The variances, `[P, K, 1]`, or `[P, K, 2]` for one along each axis.
     pub var: Tensor<T>,
 }
 
-impl<T: Real> Gaussians<T> {
+impl<T: Compute> Gaussians<T> {
     /// `kernels` Gaussians for each of `maps` maps (1: the same for all), scattered over `window`: means uniform within
     /// it, and all variances `var`, one for each Gaussian or, with `per_axis`, two.
     ///
@@ -58,7 +58,7 @@ fn positive(op: &'static str, var: f64) -> Result<()> {
 /// against). The gradient follows the chain: `dlog_var = dvar * var`. [`exp`] limits the logarithm to ±40, far beyond
 /// where a Gaussian in a window turns into an average or a single pixel.
 #[derive(Clone, Debug)]
-pub struct GaussianPool<T: Real> {
+pub struct GaussianPool<T: Compute> {
     mean: Parameter<T>,
     variance: Variance<T>,
     window: Window,
@@ -67,19 +67,19 @@ pub struct GaussianPool<T: Real> {
 }
 
 #[derive(Clone, Debug)]
-enum Variance<T: Real> {
+enum Variance<T: Compute> {
     Fixed(Parameter<T>),
     /// The logarithm, and memory for the variances' own gradient.
     Learnt(Parameter<T>, Tensor<T>),
 }
 
 #[derive(Clone, Debug)]
-struct Saved<T: Real> {
+struct Saved<T: Compute> {
     x: Tensor<T>,
     var: Tensor<T>,
 }
 
-impl<T: Real> GaussianPool<T> {
+impl<T: Compute> GaussianPool<T> {
     /// With Gaussians that stay as they are.
     pub fn fixed(gaussians: Gaussians<T>, window: Window, normalize: Normalize) -> Self {
         let Gaussians { mean, var } = gaussians;
@@ -142,7 +142,7 @@ impl<T: Real> GaussianPool<T> {
     }
 }
 
-impl<T: Real> Layer<T> for GaussianPool<T> {
+impl<T: Compute> Layer<T> for GaussianPool<T> {
     fn describe(&self) -> String {
         let &[maps, kernels, _] = self.mean.value().shape() else { return "GaussianPool".into() };
         let learnt = if matches!(self.variance, Variance::Learnt(..)) { "learnt" } else { "fixed" };

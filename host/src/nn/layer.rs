@@ -2,7 +2,7 @@
 
 use super::Parameter;
 use crate::ops::Window;
-use crate::{Error, Real, Result, Tensor};
+use crate::{Compute, Error, Result, Tensor};
 
 /// What a forward pass is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub enum Mode {
 ///
 /// One backward belongs to the last forward in [`Mode::Train`] and uses up what that saved. Layers may go to another
 /// thread.
-pub trait Layer<T: Real>: Send {
+pub trait Layer<T: Compute>: Send {
     /// What it is, with its settings, on one line: `MaxPool([2, 2])`.
     fn describe(&self) -> String;
 

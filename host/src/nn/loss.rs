@@ -3,22 +3,22 @@
 use super::Mode;
 use super::layer::{keep, take};
 use crate::ops::softmax_cross_entropy::{self, Output};
-use crate::{Out, Real, Result, Tensor};
+use crate::{Compute, Out, Result, Tensor};
 
 /// [`softmax_cross_entropy`] with what its backward needs.
 #[derive(Clone, Debug, Default)]
-pub struct SoftmaxCrossEntropy<T: Real> {
+pub struct SoftmaxCrossEntropy<T: Compute> {
     saved: Option<Saved<T>>,
 }
 
 #[derive(Clone, Debug)]
-struct Saved<T: Real> {
+struct Saved<T: Compute> {
     scores: Tensor<T>,
     labels: Tensor<u32>,
     log_sum: Tensor<T>,
 }
 
-impl<T: Real> SoftmaxCrossEntropy<T> {
+impl<T: Compute> SoftmaxCrossEntropy<T> {
     /// The loss.
     pub fn new() -> Self {
         Self { saved: None }

@@ -3,7 +3,7 @@
 use super::layer::{describe_window, take};
 use super::{Layer, Mode};
 use crate::ops::{Window, max_pool};
-use crate::{Out, Real, Result, Tensor};
+use crate::{Compute, Out, Result, Tensor};
 
 /// [`max_pool`] as a layer.
 #[derive(Clone, Debug)]
@@ -19,7 +19,7 @@ impl MaxPool {
     }
 }
 
-impl<T: Real> Layer<T> for MaxPool {
+impl<T: Compute> Layer<T> for MaxPool {
     fn describe(&self) -> String {
         format!("MaxPool({})", describe_window(&self.window))
     }

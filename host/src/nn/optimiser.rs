@@ -4,13 +4,13 @@ use std::collections::HashMap;
 
 use super::Layer;
 use crate::ops::{adam, sgd};
-use crate::{Real, Result, Tensor};
+use crate::{Compute, Result, Tensor};
 
 /// Moves a model's parameters.
 ///
 /// Parameters that are fixed, and those without a gradient since `zero_grad`, stay as they are. An optimiser serves one
 /// model: what it remembers of a parameter goes by the parameter's name.
-pub trait Optimiser<T: Real>: Send {
+pub trait Optimiser<T: Compute>: Send {
     /// One step with the gradients that the parameters hold.
     ///
     /// # Errors
@@ -23,7 +23,7 @@ pub trait Optimiser<T: Real>: Send {
 
 /// [`sgd`] for a whole model.
 #[derive(Clone, Debug)]
-pub struct Sgd<T: Real> {
+pub struct Sgd<T: Compute> {
     settings: sgd::Settings,
     nesterov: bool,
     /// The settings on the device, and whether they are these.
@@ -31,7 +31,7 @@ pub struct Sgd<T: Real> {
     velocities: HashMap<String, Tensor<T>>,
 }
 
-impl<T: Real> Sgd<T> {
+impl<T: Compute> Sgd<T> {
     /// Without momentum and weight decay.
     pub fn new(learning_rate: f64) -> Self {
         let settings = sgd::Settings { learning_rate, momentum: 0.0, weight_decay: 0.0 };
@@ -60,7 +60,7 @@ impl<T: Real> Sgd<T> {
     }
 }
 
-impl<T: Real> Optimiser<T> for Sgd<T> {
+impl<T: Compute> Optimiser<T> for Sgd<T> {
     fn step(&mut self, model: &mut dyn Layer<T>) -> Result<()> {
         let Self { settings, nesterov, shared, velocities } = self;
         for (name, parameter) in model.parameters_mut() {
@@ -90,7 +90,7 @@ impl<T: Real> Optimiser<T> for Sgd<T> {
 
 /// [`adam`] for a whole model.
 #[derive(Clone, Debug)]
-pub struct Adam<T: Real> {
+pub struct Adam<T: Compute> {
     settings: adam::Settings,
     /// The clock, and whether its settings are these.
     clock: Option<(adam::Clock<T>, bool)>,
@@ -98,7 +98,7 @@ pub struct Adam<T: Real> {
     second: HashMap<String, Tensor<T>>,
 }
 
-impl<T: Real> Adam<T> {
+impl<T: Compute> Adam<T> {
     /// With PyTorch's betas and epsilon, without weight decay.
     pub fn new(learning_rate: f64) -> Self {
         Self::with_settings(adam::Settings { learning_rate, ..adam::Settings::default() })
@@ -110,7 +110,7 @@ impl<T: Real> Adam<T> {
     }
 }
 
-impl<T: Real> Optimiser<T> for Adam<T> {
+impl<T: Compute> Optimiser<T> for Adam<T> {
     fn step(&mut self, model: &mut dyn Layer<T>) -> Result<()> {
         let Self { settings, clock, first, second } = self;
         let mut advanced = false;
@@ -144,7 +144,7 @@ impl<T: Real> Optimiser<T> for Adam<T> {
 }
 
 /// What is remembered under `name`: zeros like `value` at first.
-fn zeros_at<'a, T: Real>(
+fn zeros_at<'a, T: Compute>(
     memory: &'a mut HashMap<String, Tensor<T>>,
     name: String,
     value: &Tensor<T>,

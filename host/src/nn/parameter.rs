@@ -1,20 +1,20 @@
 //! A layer's tensor with its gradient.
 
-use crate::{Out, Real, Result, Tensor};
+use crate::{Compute, Out, Result, Tensor};
 
 /// A tensor that belongs to a layer, is saved with it, and is trained unless it is fixed.
 ///
 /// Gradients accumulate, as PyTorch's do: each backward adds to what is there, until [`Parameter::zero_grad`]. The
 /// gradient's memory is kept for the next one.
 #[derive(Clone, Debug)]
-pub struct Parameter<T: Real> {
+pub struct Parameter<T: Compute> {
     value: Tensor<T>,
     gradient: Option<Tensor<T>>,
     accumulated: bool,
     trainable: bool,
 }
 
-impl<T: Real> Parameter<T> {
+impl<T: Compute> Parameter<T> {
     /// A parameter to be trained.
     pub fn new(value: Tensor<T>) -> Self {
         Self { value, gradient: None, accumulated: false, trainable: true }

@@ -2,25 +2,25 @@
 
 use super::layer::{keep, take};
 use super::{Layer, Mode, Parameter};
-use crate::{Out, Real, Result, Tensor, ops};
+use crate::{Compute, Out, Result, Tensor, ops};
 
 /// `y = x + inner(x)` (He et al., CVPR 2016, arXiv 1512.03385): [`ops::add2`] as a layer.
 ///
 /// `inner` gives its input's shape. The parameters are the inner layer's, under their own names.
-pub struct Residual<T: Real> {
+pub struct Residual<T: Compute> {
     inner: Box<dyn Layer<T>>,
     /// Whether there was a forward to go back from: the sum itself needs nothing of it.
     saved: Option<()>,
 }
 
-impl<T: Real> Residual<T> {
+impl<T: Compute> Residual<T> {
     /// A way around `inner`, a [`Sequential`](super::Sequential) say.
     pub fn new(inner: impl Layer<T> + 'static) -> Self {
         Self { inner: Box::new(inner), saved: None }
     }
 }
 
-impl<T: Real> Layer<T> for Residual<T> {
+impl<T: Compute> Layer<T> for Residual<T> {
     fn describe(&self) -> String {
         format!("Residual({})", self.inner.describe())
     }

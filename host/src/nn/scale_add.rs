@@ -2,20 +2,20 @@
 
 use super::layer::{keep, take};
 use super::{Layer, Mode, Parameter};
-use crate::{Device, Out, Real, Result, Tensor, ops};
+use crate::{Compute, Device, Out, Result, Tensor, ops};
 
 /// [`ops::scale_add`] as a layer: `y = x * scale + shift`, to bring inputs to a range, say.
 ///
 /// Both numbers are fixed parameters: saved and loaded with the model, and left alone by optimisers.
 #[derive(Clone, Debug)]
-pub struct ScaleAdd<T: Real> {
+pub struct ScaleAdd<T: Compute> {
     scale: Parameter<T>,
     shift: Parameter<T>,
     /// Whether there was a forward to go back from: backward needs nothing of it.
     saved: Option<()>,
 }
 
-impl<T: Real> ScaleAdd<T> {
+impl<T: Compute> ScaleAdd<T> {
     /// The layer with these two numbers.
     ///
     /// # Errors
@@ -35,7 +35,7 @@ impl<T: Real> ScaleAdd<T> {
     }
 }
 
-impl<T: Real> Layer<T> for ScaleAdd<T> {
+impl<T: Compute> Layer<T> for ScaleAdd<T> {
     fn describe(&self) -> String {
         "ScaleAdd".into()
     }

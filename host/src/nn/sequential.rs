@@ -4,19 +4,19 @@ use std::fmt::{Display, Formatter};
 
 use super::layer::take;
 use super::{Layer, Mode, Parameter};
-use crate::{Real, Result, Tensor};
+use crate::{Compute, Result, Tensor};
 
 /// Layers, each of which takes what the one before gives.
 ///
 /// Parameters are named by path, as PyTorch names them: `0.weight` is the first layer's `weight`.
 #[derive(Default)]
-pub struct Sequential<T: Real> {
+pub struct Sequential<T: Compute> {
     layers: Vec<Box<dyn Layer<T>>>,
     /// Whether there was a forward to go back from.
     saved: Option<()>,
 }
 
-impl<T: Real> Sequential<T> {
+impl<T: Compute> Sequential<T> {
     /// No layers yet: the output is the input.
     pub fn new() -> Self {
         Self { layers: Vec::new(), saved: None }
@@ -46,7 +46,7 @@ impl<T: Real> Sequential<T> {
     }
 }
 
-impl<T: Real> Layer<T> for Sequential<T> {
+impl<T: Compute> Layer<T> for Sequential<T> {
     fn describe(&self) -> String {
         let layers: Vec<String> = self.layers.iter().map(|layer| layer.describe()).collect();
         format!("Sequential({})", layers.join(", "))
@@ -99,7 +99,7 @@ impl<T: Real> Layer<T> for Sequential<T> {
 }
 
 /// One layer a line.
-impl<T: Real> Display for Sequential<T> {
+impl<T: Compute> Display for Sequential<T> {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
         for (i, layer) in self.layers.iter().enumerate() {
             writeln!(f, "{i}: {}", layer.describe())?;

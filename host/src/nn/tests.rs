@@ -8,7 +8,7 @@ use crate::ops::Window;
 use crate::ops::avg_pool::Divisor;
 use crate::ops::gaussian_pool::Normalize;
 use crate::testing::gradcheck;
-use crate::{Device, Error, Real, Result, Tensor};
+use crate::{Compute, Device, Error, Result, Tensor};
 
 /// Poisoning: a layer that leaves an element unwritten gives NaN.
 fn device() -> Device {
@@ -31,7 +31,7 @@ fn input(shape: &[usize], seed: u64) -> Tensor<f64> {
 }
 
 /// A model with every layer there is, from [N, 2, 9, 9] to 3 classes.
-fn everything<T: Real>(device: &Device) -> Result<Sequential<T>> {
+fn everything<T: Compute>(device: &Device) -> Result<Sequential<T>> {
     let window = Window::new([3, 3]).padding([1, 1]).stride([1, 1]);
     let learnt = Gaussians::scattered(device, [2, 2], &window, 0.7, true, 5)?;
     let fixed = Gaussians::scattered(device, [1, 1], &window, 0.4, false, 6)?;
@@ -76,7 +76,7 @@ fn loss_of(model: &mut Sequential<f64>, x: &Tensor<f64>) -> f64 {
     SoftmaxCrossEntropy::new().forward(&scores, &labels(), Mode::Eval).unwrap().to_vec().unwrap()[0]
 }
 
-fn parameter<'a, T: Real>(model: &'a mut Sequential<T>, name: &str) -> &'a mut Parameter<T> {
+fn parameter<'a, T: Compute>(model: &'a mut Sequential<T>, name: &str) -> &'a mut Parameter<T> {
     model.parameters_mut().into_iter().find(|(n, _)| n == name).expect(name).1
 }
 
@@ -439,7 +439,7 @@ impl Drop for File {
 
 #[test]
 fn saved_parameters_load_as_they_were() {
-    fn round_trip<T: Real>(file: &File) {
+    fn round_trip<T: Compute>(file: &File) {
         let (mut model, mut other) = (everything::<T>(&device()).unwrap(), everything::<T>(&device()).unwrap());
         for (i, (_, parameter)) in model.parameters_mut().into_iter().enumerate() {
             let values: Vec<T> = numbers(i as u64, parameter.value().len()).into_iter().map(T::of).collect();

@@ -12,6 +12,7 @@ pub mod dense;
 pub mod exp;
 pub mod gaussian_pool;
 pub mod max_pool;
+pub mod permute;
 pub mod prelu;
 pub mod relu;
 pub mod scale_add;

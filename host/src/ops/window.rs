@@ -5,7 +5,7 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use crate::device::accumulate;
-use crate::{Error, Real, Result};
+use crate::{Compute, Error, Result};
 
 /// Size, stride, padding and dilation of a two-dimensional window, each as `[vertical, horizontal]`.
 ///
@@ -261,7 +261,7 @@ pub(crate) fn rows_per_task(width: usize) -> usize {
 ///
 /// `f` gets the plane, its rows in this band, and zeros to add the result to; bands run on all threads. What a band is
 /// does not depend on the number of threads.
-pub(crate) fn for_each_band<T: Real>(
+pub(crate) fn for_each_band<T: Compute>(
     dx: &mut [T],
     [height, width]: [usize; 2],
     beta: T,

@@ -2,7 +2,7 @@
 
 use std::fmt::{Display, Formatter};
 
-use crate::Real;
+use crate::{Compute, Real};
 
 /// The largest plausible error of a sum of `terms` rounded products computed in `T`, relative to the sum of the terms'
 /// magnitudes.
@@ -15,10 +15,10 @@ use crate::Real;
 /// an op does besides the sum: a scale, an activation, `exp` to within 2 ulp, `beta * out`.
 ///
 /// Two computed results may then lie twice this apart, and a computed one from the exact one once.
-pub fn summation_error<T: Real>(terms: usize) -> f64 {
+pub fn summation_error<T: Compute>(terms: usize) -> f64 {
     const LAMBDA: f64 = 8.0;
     const OTHER_ROUNDINGS: f64 = 8.0;
-    let roundoff = T::epsilon().f64() / 2.0;
+    let roundoff = T::EPSILON / 2.0;
     (LAMBDA * (terms.max(1) as f64).sqrt() + OTHER_ROUNDINGS) * roundoff
 }
 
@@ -51,7 +51,8 @@ impl Display for Mismatch {
 impl std::error::Error for Mismatch {}
 
 /// Compares `got` with `expected`: each element may be off by twice [`summation_error`] of `terms` times the element of
-/// `magnitudes`, the sum of the magnitudes of the terms it is made of.
+/// `magnitudes`, the sum of the magnitudes of the terms it is made of. 16-bit types are summed in `f32`, whose error this
+/// is then; beside it each of the two may be off by half a unit in the last place of what is stored.
 ///
 /// NaN equals NaN, and an infinity itself, and nothing else equals either.
 ///
@@ -68,11 +69,14 @@ pub fn assert_close<T: Real>(
     magnitudes: &[f64],
 ) -> Result<(), Mismatch> {
     assert_eq!((got.len(), magnitudes.len()), (expected.len(), expected.len()), "{what}: lengths");
-    let factor = 2.0 * summation_error::<T>(terms);
+    let factor = 2.0 * summation_error::<T::Compute>(terms);
+    // Storing rounds once more where memory has fewer bits: half a unit in the last place for each of the two.
+    let storing = if T::EPSILON > T::Compute::EPSILON { T::EPSILON } else { 0.0 };
     let mut worst: Option<(f64, Mismatch)> = None;
     let mut bad = 0;
     for (index, ((got, expected), magnitude)) in got.iter().zip(expected).zip(magnitudes).enumerate() {
-        let (got, expected, allowed) = (got.f64(), expected.f64(), factor * magnitude + T::min_positive_value().f64());
+        let (got, expected) = (got.f64(), expected.f64());
+        let allowed = factor * magnitude + storing * got.abs().max(expected.abs()) + T::MIN_POSITIVE;
         let same = got == expected || got.is_nan() && expected.is_nan();
         // NaN on one side only makes the comparison false, an infinity makes the difference one.
         if same || (got - expected).abs() <= allowed && got.is_finite() && expected.is_finite() {

@@ -151,7 +151,7 @@ fn sums(device: &Device, shape: Shape, splits: u32, seed: u64) -> Outcome {
             depth + 1,
             &exact(same)?,
             &exact(f64::abs)?,
-            Some((&old, beta)),
+            Some((&old, beta.into())),
         )?;
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! Gaussian pooling as its formula says it, window by window and position by position, in f64.
 
 use ferrolayer::ops::gaussian_pool::Normalize;
-use ferrolayer::{Device, Real, Tensor};
+use ferrolayer::{Compute, Device, Tensor};
 
 use super::{Case, Inputs, Results};
 
@@ -18,7 +18,7 @@ struct Position {
 }
 
 /// One output: its index in `y`, the number of its Gaussian among the parameters, and its window.
-fn for_each_output<T: Real>(case: &Case, inputs: &Inputs<T>, mut f: impl FnMut(usize, usize, &[Position])) {
+fn for_each_output<T: Compute>(case: &Case, inputs: &Inputs<T>, mut f: impl FnMut(usize, usize, &[Position])) {
     let ([_, channels, height, width], [batch, maps, ho, wo]) = (case.x, case.y());
     let (means, vars) = (inputs.mean.to_vec().unwrap(), inputs.var.to_vec().unwrap());
     for n in 0..batch {
@@ -101,7 +101,7 @@ fn add_parameters(case: &Case, gaussian: usize, terms: [f64; 4], dmean: &mut [f6
 }
 
 /// What the passes should give.
-pub(super) fn results<T: Real>(case: &Case, inputs: &Inputs<T>) -> Results<T> {
+pub(super) fn results<T: Compute>(case: &Case, inputs: &Inputs<T>) -> Results<T> {
     let (x, dy) = (inputs.x.to_vec().unwrap(), inputs.dy.to_vec().unwrap());
     let zeros = |tensor: &Tensor<T>| vec![0.0; tensor.len()];
     let (mut y, mut dx) = (zeros(&inputs.dy), zeros(&inputs.x));
@@ -130,7 +130,7 @@ pub(super) fn results<T: Real>(case: &Case, inputs: &Inputs<T>) -> Results<T> {
 }
 
 /// Of `y`, `dx`, `dmean` and `dvar`: how many terms an element sums, and the sum of their magnitudes.
-pub(super) fn sizes<T: Real>(case: &Case, inputs: &Inputs<T>) -> [(usize, Vec<f64>); 4] {
+pub(super) fn sizes<T: Compute>(case: &Case, inputs: &Inputs<T>) -> [(usize, Vec<f64>); 4] {
     let (x, dy) = (inputs.x.to_vec().unwrap(), inputs.dy.to_vec().unwrap());
     let zeros = |tensor: &Tensor<T>| vec![0.0; tensor.len()];
     let (mut y, mut dx) = (zeros(&inputs.dy), zeros(&inputs.x));

@@ -72,6 +72,21 @@ impl<T: Element> GpuBuffer<T> {
         GpuSliceMut { address: self.address, len: self.len, space: self.space(), borrow: PhantomData }
     }
 
+    /// The whole buffer as elements of another type of the same size, to be read.
+    ///
+    /// # Panics
+    /// When `U` is of another size.
+    pub(crate) fn bits<U>(&self) -> GpuSlice<'_, U> {
+        assert_eq!(size_of::<U>(), size_of::<T>(), "the same bits");
+        GpuSlice { address: self.address, len: self.len, space: self.space(), borrow: PhantomData }
+    }
+
+    /// As [`GpuBuffer::bits`], to be written: any bits are an element.
+    pub(crate) fn bits_mut<U>(&mut self) -> GpuSliceMut<'_, U> {
+        assert_eq!(size_of::<U>(), size_of::<T>(), "the same bits");
+        GpuSliceMut { address: self.address, len: self.len, space: self.space(), borrow: PhantomData }
+    }
+
     pub(super) fn bytes(&self) -> usize {
         self.len * size_of::<T>()
     }
@@ -148,9 +163,9 @@ impl<'a, T: Element> GpuSliceMut<'a, T> {
 }
 
 macro_rules! device_memory {
-    ($type:ty, $space:expr) => {
+    ($bound:path, $type:ty, $space:expr) => {
         // SAFETY: `address` is that of `len` elements in `space`, which the buffer owns and the borrow keeps.
-        unsafe impl<T: Element> DeviceMemory<T> for $type {
+        unsafe impl<T: $bound> DeviceMemory<T> for $type {
             fn address(&self) -> u64 {
                 self.address
             }
@@ -164,6 +179,6 @@ macro_rules! device_memory {
     };
 }
 
-device_memory!(GpuBuffer<T>, GpuBuffer::space);
-device_memory!(GpuSlice<'_, T>, |slice: &Self| slice.space);
-device_memory!(GpuSliceMut<'_, T>, |slice: &Self| slice.space);
+device_memory!(Element, GpuBuffer<T>, GpuBuffer::space);
+device_memory!(Send, GpuSlice<'_, T>, |slice: &Self| slice.space);
+device_memory!(Send, GpuSliceMut<'_, T>, |slice: &Self| slice.space);

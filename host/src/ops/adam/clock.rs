@@ -3,7 +3,7 @@
 use kernels::adam::{rate, setting};
 
 use super::Advance;
-use crate::{Device, Error, Real, Result, Tensor, check};
+use crate::{Compute, Device, Error, Result, Tensor, check};
 
 /// How far and in which manner steps go.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -28,7 +28,7 @@ impl Default for Settings {
 impl Settings {
     /// In the order of [`kernels::adam::setting`]. Differences from 1 and logarithms are taken here, in `f64`: `1 - beta`
     /// of a beta that was rounded to `f32` would keep only the first four digits.
-    fn values<T: Real>(&self) -> Result<[T; setting::COUNT]> {
+    fn values<T: Compute>(&self) -> Result<[T; setting::COUNT]> {
         let wrong = |argument, value: f64, expected: &str| {
             Err(Error::Argument { op: "adam.settings", argument, got: value.to_string(), expected: expected.into() })
         };
@@ -65,14 +65,14 @@ impl Settings {
 
 /// Settings, the number of steps, and what follows from both, in device memory.
 #[derive(Clone, Debug)]
-pub struct Clock<T: Real> {
+pub struct Clock<T: Compute> {
     settings: Tensor<T>,
     count: Tensor<u32>,
     rates: Tensor<T>,
     advanced: bool,
 }
 
-impl<T: Real> Clock<T> {
+impl<T: Compute> Clock<T> {
     /// A clock on `device` before its first step.
     ///
     /// # Errors

@@ -3,12 +3,12 @@ use rayon::prelude::*;
 
 use super::{Advance, Step};
 use crate::device::{Cpu, OnCpu};
-use crate::{Real, Result};
+use crate::{Compute, Result};
 
 /// Elements that one task takes.
 const CHUNK: usize = 16 * 1024;
 
-impl<T: Real> OnCpu for Advance<'_, T> {
+impl<T: Compute> OnCpu for Advance<'_, T> {
     fn on_cpu(self, _: &Cpu) -> Result<()> {
         let settings = self.settings.host()?;
         let count = &mut self.count.host_mut()?[0];
@@ -23,7 +23,7 @@ impl<T: Real> OnCpu for Advance<'_, T> {
     }
 }
 
-impl<T: Real> OnCpu for Step<'_, T> {
+impl<T: Compute> OnCpu for Step<'_, T> {
     fn on_cpu(self, _: &Cpu) -> Result<()> {
         let (settings, rates) = (self.settings.host()?, self.rates.host()?);
         let (beta1, beta2) = (settings[setting::BETA1], settings[setting::BETA2]);

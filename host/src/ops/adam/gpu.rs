@@ -3,9 +3,9 @@ use kernels::adam::{AdamAdvanceF32, AdamStepF32, BLOCK, TILE};
 
 use super::{Advance, Step};
 use crate::device::{Gpu, OnGpu, tiles};
-use crate::{Real, Result};
+use crate::{Compute, Result};
 
-impl<T: Real> OnGpu for Advance<'_, T> {
+impl<T: Compute> OnGpu for Advance<'_, T> {
     fn on_gpu(self, gpu: &Gpu) -> Result<()> {
         const OP: &str = "adam.advance";
         let settings = self.settings.gpu(OP, "settings")?;
@@ -15,7 +15,7 @@ impl<T: Real> OnGpu for Advance<'_, T> {
     }
 }
 
-impl<T: Real> OnGpu for Step<'_, T> {
+impl<T: Compute> OnGpu for Step<'_, T> {
     fn on_gpu(self, gpu: &Gpu) -> Result<()> {
         const OP: &str = "adam.step";
         let n = self.value.len();

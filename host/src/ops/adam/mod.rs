@@ -18,17 +18,17 @@ mod gpu;
 
 pub use clock::{Clock, Settings};
 
-use crate::{Real, Result, Tensor, check};
+use crate::{Compute, Result, Tensor, check};
 
 /// A count whose arguments have been checked.
-struct Advance<'a, T: Real> {
+struct Advance<'a, T: Compute> {
     settings: &'a Tensor<T>,
     count: &'a mut Tensor<u32>,
     rates: &'a mut Tensor<T>,
 }
 
 /// A step whose arguments have been checked.
-struct Step<'a, T: Real> {
+struct Step<'a, T: Compute> {
     settings: &'a Tensor<T>,
     rates: &'a Tensor<T>,
     gradient: &'a Tensor<T>,
@@ -44,7 +44,7 @@ struct Step<'a, T: Real> {
 /// [`Error::Shape`](crate::Error::Shape) and [`Error::Device`](crate::Error::Device) for tensors that do not go
 /// together; [`Error::Argument`](crate::Error::Argument) for a clock that was never advanced;
 /// [`Error::DType`](crate::Error::DType) for `f64` on a GPU; the device's own errors.
-pub fn step<T: Real>(
+pub fn step<T: Compute>(
     clock: &Clock<T>,
     gradient: &Tensor<T>,
     value: &mut Tensor<T>,

@@ -4,7 +4,7 @@ use crate::{Real, Result};
 
 impl<T: Real> OnCpu for Forward<'_, T> {
     fn on_cpu(self, cpu: &Cpu) -> Result<()> {
-        cpu.map(self.y.host_mut()?, T::zero(), [self.a.host()?, self.b.host()?], |[a, b]| a + b);
+        cpu.map(self.y.host_mut()?, 0.0, [self.a.host()?, self.b.host()?], |[a, b]| a + b);
         Ok(())
     }
 }

@@ -5,7 +5,7 @@ use rayon::prelude::*;
 use super::{Averages, Backward, Forward};
 use crate::device::{Cpu, OnCpu};
 use crate::ops::window::{for_each_band, rows_per_task, zip_strided};
-use crate::{Real, Result};
+use crate::{Compute, Result};
 
 impl Averages {
     /// The rows of the input that this row of the output averages over.
@@ -27,7 +27,7 @@ impl Averages {
     }
 
     /// Factors of the divisors: one for each row of the output, and one for each column.
-    fn factors<T: Real>(&self) -> [Vec<T>; 2] {
+    fn factors<T: Compute>(&self) -> [Vec<T>; 2] {
         let counted = |axis| (0..self.windows.output[axis]).map(|i| T::of(self.counted(axis, i) as f64)).collect();
         match self.divisor.divisor_override {
             None => [counted(0), counted(1)],
@@ -39,7 +39,7 @@ impl Averages {
     }
 }
 
-impl<T: Real> OnCpu for Forward<'_, T> {
+impl<T: Compute> OnCpu for Forward<'_, T> {
     fn on_cpu(self, _: &Cpu) -> Result<()> {
         let (x, y, averages) = (self.x.host()?, self.y.host_mut()?, self.averages);
         let ([height, width], [output_height, output_width]) = (averages.windows.input, averages.windows.output);
@@ -68,13 +68,13 @@ impl<T: Real> OnCpu for Forward<'_, T> {
     }
 }
 
-impl<T: Real> OnCpu for Backward<'_, T> {
+impl<T: Compute> OnCpu for Backward<'_, T> {
     fn on_cpu(self, _: &Cpu) -> Result<()> {
         let (dy, dx, averages) = (self.dy.host()?, self.dx.tensor.host_mut()?, self.averages);
         let (input, [output_height, output_width]) = (averages.windows.input, averages.windows.output);
         let (columns, stride) = (averages.columns(), averages.windows.window.stride[1]);
         let [row_factors, factors]: [Vec<T>; 2] = averages.factors();
-        for_each_band(dx, input, self.dx.beta, |plane, band, dx| {
+        for_each_band(dx, input, T::of(self.dx.beta), |plane, band, dx| {
             let mut shares = vec![T::zero(); output_width];
             let mut spread = vec![T::zero(); input[1]];
             for row in averages.windows.outputs_over(0, &band) {

@@ -4,7 +4,7 @@ use kernels::window::{Covering, Layout, Window};
 
 use super::{Averages, Backward, Forward};
 use crate::device::{Gpu, OnGpu};
-use crate::{Real, Result};
+use crate::{Compute, Result};
 
 impl Averages {
     fn launch(&self, window: &Window) -> Divisor {
@@ -18,7 +18,7 @@ impl Averages {
     }
 }
 
-impl<T: Real> OnGpu for Forward<'_, T> {
+impl<T: Compute> OnGpu for Forward<'_, T> {
     fn on_gpu(self, gpu: &Gpu) -> Result<()> {
         const OP: &str = "avg_pool.forward";
         let window = self.averages.windows.launch(OP)?;
@@ -38,14 +38,14 @@ impl<T: Real> OnGpu for Forward<'_, T> {
     }
 }
 
-impl<T: Real> OnGpu for Backward<'_, T> {
+impl<T: Compute> OnGpu for Backward<'_, T> {
     fn on_gpu(self, gpu: &Gpu) -> Result<()> {
         const OP: &str = "avg_pool.backward";
         let window = self.averages.windows.launch(OP)?;
         let (divisor, covering) = (self.averages.launch(&window), Covering::new(&window));
         let (layout, grid, block) = Layout::new(window.planes, window.input);
         let dims = LaunchDims::new(grid, block);
-        let (dy, dx, beta) = (self.dy.gpu(OP, "dy")?, self.dx.tensor.gpu_mut(OP, "dx")?, self.dx.beta.f64() as f32);
+        let (dy, dx, beta) = (self.dy.gpu(OP, "dy")?, self.dx.tensor.gpu_mut(OP, "dx")?, self.dx.beta as f32);
         // SAFETY: `avg_pool::backward` checked that `dx` has the shape of the window's input and `dy` that of its output; the
         // window has no dilation; the layout is over the input, and the launch its own.
         unsafe { gpu.launch(dims, AvgPoolBackwardF32 { dy, dx, beta, window, covering, divisor, layout }) }

@@ -12,7 +12,7 @@ mod gpu;
 use std::num::NonZero;
 
 use super::window::{Window, Windows};
-use crate::{Error, Out, Real, Result, Tensor, check};
+use crate::{Compute, Error, Out, Result, Tensor, check};
 
 /// What a window's sum is divided by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,14 +72,14 @@ impl Averages {
 }
 
 /// A forward pass whose arguments have been checked.
-struct Forward<'a, T: Real> {
+struct Forward<'a, T: Compute> {
     averages: Averages,
     x: &'a Tensor<T>,
     y: &'a mut Tensor<T>,
 }
 
 /// A backward pass whose arguments have been checked.
-struct Backward<'a, T: Real> {
+struct Backward<'a, T: Compute> {
     averages: Averages,
     dy: &'a Tensor<T>,
     dx: Out<'a, T>,
@@ -91,7 +91,7 @@ struct Backward<'a, T: Real> {
 /// [`Error::Shape`] unless `x` is `[N, C, H, W]` with no zero but for `N` and a window fits into it;
 /// [`Error::Argument`] for a window that is none (see [`Window::output_size`]) or has a dilation; [`Error::DType`] for
 /// `f64` on a GPU; the device's own errors.
-pub fn forward<T: Real>(x: &Tensor<T>, window: &Window, divisor: &Divisor) -> Result<Tensor<T>> {
+pub fn forward<T: Compute>(x: &Tensor<T>, window: &Window, divisor: &Divisor) -> Result<Tensor<T>> {
     let averages = Averages::new("avg_pool.forward", "x", x.shape(), window, divisor)?;
     let mut y = Tensor::empty(x.device(), &averages.windows.output_shape())?;
     x.device().run(Forward { averages, x, y: &mut y })?;
@@ -102,7 +102,7 @@ pub fn forward<T: Real>(x: &Tensor<T>, window: &Window, divisor: &Divisor) -> Re
 ///
 /// # Errors
 /// [`Error::Shape`] and [`Error::Device`] for tensors that do not go together; else as [`forward`].
-pub fn backward<T: Real>(
+pub fn backward<T: Compute>(
     dy: &Tensor<T>,
     window: &Window,
     divisor: &Divisor,

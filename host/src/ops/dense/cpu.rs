@@ -3,7 +3,7 @@ use rayon::prelude::*;
 
 use super::{Activation, Backward, Forward, Sizes, Slope};
 use crate::device::{Cpu, OnCpu, accumulate};
-use crate::{Out, Real, Result};
+use crate::{Compute, Out, Result};
 
 /// Elements that one task takes at least, in whole rows.
 const CHUNK: usize = 16 * 1024;
@@ -15,7 +15,7 @@ fn rows_per_task(sizes: Sizes) -> usize {
     (CHUNK / sizes.outputs).max(sizes.batch.div_ceil(TASKS)).max(1)
 }
 
-impl<T: Real> OnCpu for Forward<'_, T> {
+impl<T: Compute> OnCpu for Forward<'_, T> {
     fn on_cpu(self, _: &Cpu) -> Result<()> {
         let Sizes { batch, inputs, outputs } = self.sizes;
         let b = self.b.map(|b| b.host()).transpose()?;
@@ -61,7 +61,7 @@ impl<T: Real> OnCpu for Forward<'_, T> {
     }
 }
 
-fn add_bias<T: Real>(z: &mut [T], outputs: usize, b: Option<&[T]>) {
+fn add_bias<T: Compute>(z: &mut [T], outputs: usize, b: Option<&[T]>) {
     let Some(b) = b else { return };
     for z in z.chunks_exact_mut(outputs) {
         for (z, &b) in z.iter_mut().zip(b) {
@@ -71,20 +71,20 @@ fn add_bias<T: Real>(z: &mut [T], outputs: usize, b: Option<&[T]>) {
 }
 
 #[inline(always)]
-fn prelu<T: Real>(z: T, alpha: T) -> T {
+fn prelu<T: Compute>(z: T, alpha: T) -> T {
     if z > T::zero() { z } else { alpha * z }
 }
 
 /// Calls `f` with each element of a row and its slope, shared or its own.
 #[inline(always)]
-fn each_slope<T: Real, E>(alpha: &[T], row: impl IntoIterator<Item = E>, mut f: impl FnMut(E, T)) {
+fn each_slope<T: Compute, E>(alpha: &[T], row: impl IntoIterator<Item = E>, mut f: impl FnMut(E, T)) {
     match *alpha {
         [alpha] => row.into_iter().for_each(|e| f(e, alpha)),
         _ => row.into_iter().zip(alpha).for_each(|(e, &alpha)| f(e, alpha)),
     }
 }
 
-impl<T: Real> OnCpu for Backward<'_, T> {
+impl<T: Compute> OnCpu for Backward<'_, T> {
     fn on_cpu(self, _: &Cpu) -> Result<()> {
         let Sizes { batch, inputs, outputs } = self.sizes;
         let dy = self.dy.host()?;
@@ -111,11 +111,11 @@ impl<T: Real> OnCpu for Backward<'_, T> {
         }
         if let Some(Out { tensor, beta }) = gradients.dx {
             let product = Product { lhs: Matrix::rows(dz, outputs), rhs: Matrix::rows(self.w.host()?, inputs) };
-            product.write([batch, inputs], outputs, tensor.host_mut()?, beta);
+            product.write([batch, inputs], outputs, tensor.host_mut()?, T::of(beta));
         }
         if let Some(Out { tensor, beta }) = gradients.dw {
             let product = Product { lhs: Matrix::columns(dz, outputs), rhs: Matrix::rows(self.x.host()?, inputs) };
-            product.write([outputs, inputs], batch, tensor.host_mut()?, beta);
+            product.write([outputs, inputs], batch, tensor.host_mut()?, T::of(beta));
         }
         Ok(())
     }
@@ -143,14 +143,14 @@ impl Sums {
     }
 }
 
-fn add_sums<T: Real>(sums: &[f64], out: Out<'_, T>) -> Result<()> {
+fn add_sums<T: Compute>(sums: &[f64], out: Out<'_, T>) -> Result<()> {
     for (out_element, &sum) in out.tensor.host_mut()?.iter_mut().zip(sums) {
-        accumulate(out_element, T::of(sum), out.beta);
+        accumulate(out_element, T::of(sum), T::of(out.beta));
     }
     Ok(())
 }
 
-fn column_sums<T: Real>(sizes: Sizes, dy: &[T]) -> Sums {
+fn column_sums<T: Compute>(sizes: Sizes, dy: &[T]) -> Sums {
     let parts = dy.par_chunks(rows_per_task(sizes) * sizes.outputs).map(|dy| {
         let mut part = Sums::zeros(sizes.outputs, 0);
         for dy in dy.chunks_exact(sizes.outputs) {
@@ -161,7 +161,7 @@ fn column_sums<T: Real>(sizes: Sizes, dy: &[T]) -> Sums {
     Sums::zeros(sizes.outputs, 0).total(parts.collect())
 }
 
-fn dz_of_relu<T: Real>(sizes: Sizes, y: &[T], dy: &[T]) -> (Vec<T>, Sums) {
+fn dz_of_relu<T: Compute>(sizes: Sizes, y: &[T], dy: &[T]) -> (Vec<T>, Sums) {
     let mut dz = vec![T::zero(); dy.len()];
     let task = rows_per_task(sizes) * sizes.outputs;
     let parts = dz.par_chunks_mut(task).zip(y.par_chunks(task).zip(dy.par_chunks(task))).map(|(dz, (y, dy))| {
@@ -179,7 +179,7 @@ fn dz_of_relu<T: Real>(sizes: Sizes, y: &[T], dy: &[T]) -> (Vec<T>, Sums) {
     (dz, sums)
 }
 
-fn dz_of_prelu<T: Real>(sizes: Sizes, z: &[T], alpha: &[T], dy: &[T]) -> (Vec<T>, Sums) {
+fn dz_of_prelu<T: Compute>(sizes: Sizes, z: &[T], alpha: &[T], dy: &[T]) -> (Vec<T>, Sums) {
     let mut dz = vec![T::zero(); dy.len()];
     let task = rows_per_task(sizes) * sizes.outputs;
     let parts = dz.par_chunks_mut(task).zip(z.par_chunks(task).zip(dy.par_chunks(task))).map(|(dz, (z, dy))| {
@@ -240,7 +240,7 @@ struct Product<'a, T> {
     rhs: Matrix<'a, T>,
 }
 
-impl<T: Real> Product<'_, T> {
+impl<T: Compute> Product<'_, T> {
     /// `out = lhs · rhs + beta * out`, `out` row-major of this shape, summing over `depth`.
     fn write(&self, [rows, columns]: [usize; 2], depth: usize, out: &mut [T], beta: T) {
         let Self { lhs, rhs } = self;

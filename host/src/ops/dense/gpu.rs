@@ -8,7 +8,7 @@ use kernels::dense::{
 use super::plan::{MAX_COLUMNS, Plan, Tile};
 use super::{Activation, Backward, Forward, Sizes, Slope};
 use crate::device::{Gpu, GpuBuffer, GpuSliceMut, OnGpu, tiles};
-use crate::{Error, Out, Real, Result};
+use crate::{Compute, Error, Out, Result};
 
 /// Blocks that the sums over the batch are spread over: what a large GPU runs at once.
 const SUM_BLOCKS: usize = 1024;
@@ -31,7 +31,7 @@ impl Sizes {
 }
 
 /// What a kernel is told about the activation.
-fn activation_code<T: Real>(activation: Activation<'_, T>) -> u32 {
+fn activation_code<T: Compute>(activation: Activation<'_, T>) -> u32 {
     match activation {
         Activation::Identity => IDENTITY,
         Activation::Relu => RELU,
@@ -63,7 +63,7 @@ impl<'a> Finish<'a> {
     }
 }
 
-impl<T: Real> OnGpu for Forward<'_, T> {
+impl<T: Compute> OnGpu for Forward<'_, T> {
     fn on_gpu(self, gpu: &Gpu) -> Result<()> {
         const OP: &str = "dense.forward";
         let Sizes { batch, inputs, outputs } = self.sizes;
@@ -133,15 +133,15 @@ fn aligned(len: usize) -> usize {
 }
 
 /// A gradient's memory and its factor.
-fn gradient<'a, T: Real>(
+fn gradient<'a, T: Compute>(
     out: Option<Out<'a, T>>,
     op: &'static str,
     argument: &'static str,
 ) -> Result<Option<(&'a mut GpuBuffer<f32>, f32)>> {
-    out.map(|out| Ok((out.tensor.gpu_mut::<f32>(op, argument)?, out.beta.f64() as f32))).transpose()
+    out.map(|out| Ok((out.tensor.gpu_mut::<f32>(op, argument)?, out.beta as f32))).transpose()
 }
 
-impl<T: Real> OnGpu for Backward<'_, T> {
+impl<T: Compute> OnGpu for Backward<'_, T> {
     fn on_gpu(self, gpu: &Gpu) -> Result<()> {
         const OP: &str = "dense.backward";
         let sizes = self.sizes;

@@ -17,11 +17,11 @@ mod plan;
 
 pub use init::{Generator, Init};
 
-use crate::{Error, Out, Real, Result, Tensor, check};
+use crate::{Compute, Error, Out, Result, Tensor, check};
 
 /// What is applied to the product and the bias.
 #[derive(Clone, Copy, Debug, Default)]
-pub enum Activation<'a, T: Real> {
+pub enum Activation<'a, T: Compute> {
     /// Nothing: `y = z`.
     #[default]
     Identity,
@@ -33,7 +33,7 @@ pub enum Activation<'a, T: Real> {
 
 /// What [`backward`] needs of the forward pass besides its inputs.
 #[derive(Clone, Debug)]
-pub enum Saved<T: Real> {
+pub enum Saved<T: Compute> {
     /// The identity's slope is 1 everywhere: nothing.
     Identity,
     /// `y > 0` exactly where `z > 0`, so the output does; it shares the memory of [`Output::y`].
@@ -50,7 +50,7 @@ pub enum Saved<T: Real> {
 
 /// What [`forward`] gives.
 #[derive(Clone, Debug)]
-pub struct Output<T: Real> {
+pub struct Output<T: Compute> {
     /// The layer's output, `[N, O]`.
     pub y: Tensor<T>,
     /// To be handed to [`backward`].
@@ -59,7 +59,7 @@ pub struct Output<T: Real> {
 
 /// Where [`backward`] puts the gradients; those that are `None` are not computed.
 #[derive(Debug)]
-pub struct Gradients<'a, T: Real> {
+pub struct Gradients<'a, T: Compute> {
     /// Of the input, `[N, I]`.
     pub dx: Option<Out<'a, T>>,
     /// Of the weights, `[O, I]`.
@@ -71,7 +71,7 @@ pub struct Gradients<'a, T: Real> {
 }
 
 /// None of them.
-impl<T: Real> Default for Gradients<'_, T> {
+impl<T: Compute> Default for Gradients<'_, T> {
     fn default() -> Self {
         Self { dx: None, dw: None, db: None, dalpha: None }
     }
@@ -86,7 +86,7 @@ struct Sizes {
 }
 
 /// A forward pass whose arguments have been checked.
-struct Forward<'a, T: Real> {
+struct Forward<'a, T: Compute> {
     sizes: Sizes,
     x: &'a Tensor<T>,
     w: &'a Tensor<T>,
@@ -98,7 +98,7 @@ struct Forward<'a, T: Real> {
 }
 
 /// A backward pass whose arguments have been checked.
-struct Backward<'a, T: Real> {
+struct Backward<'a, T: Compute> {
     sizes: Sizes,
     x: &'a Tensor<T>,
     w: &'a Tensor<T>,
@@ -109,7 +109,7 @@ struct Backward<'a, T: Real> {
 
 /// What the activation's derivative is made of.
 #[derive(Clone, Copy)]
-enum Slope<'a, T: Real> {
+enum Slope<'a, T: Compute> {
     One,
     Relu { y: &'a Tensor<T> },
     Prelu { z: &'a Tensor<T>, alpha: &'a Tensor<T> },
@@ -120,7 +120,7 @@ enum Slope<'a, T: Real> {
 /// # Errors
 /// [`Error::Shape`] and [`Error::Device`] for tensors that do not go together; [`Error::DType`] for `f64` on a GPU; the
 /// device's own errors.
-pub fn forward<T: Real>(
+pub fn forward<T: Compute>(
     x: &Tensor<T>,
     w: &Tensor<T>,
     b: Option<&Tensor<T>>,
@@ -145,7 +145,7 @@ pub fn forward<T: Real>(
 ///
 /// # Errors
 /// As [`forward`].
-pub fn forward_inference<T: Real>(
+pub fn forward_inference<T: Compute>(
     x: &Tensor<T>,
     w: &Tensor<T>,
     b: Option<&Tensor<T>>,
@@ -161,7 +161,7 @@ pub fn forward_inference<T: Real>(
 ///
 /// # Errors
 /// As [`forward`]; [`Error::Argument`] when `saved` is another activation's, or `dalpha` is asked for without PReLU.
-pub fn backward<T: Real>(
+pub fn backward<T: Compute>(
     x: &Tensor<T>,
     w: &Tensor<T>,
     activation: Activation<'_, T>,
@@ -214,7 +214,7 @@ pub fn backward<T: Real>(
     x.device().run(Backward { sizes, x, w, slope, dy, gradients })
 }
 
-impl<T: Real> Activation<'_, T> {
+impl<T: Compute> Activation<'_, T> {
     fn name(&self) -> &'static str {
         match self {
             Self::Identity => "the identity",
@@ -224,7 +224,7 @@ impl<T: Real> Activation<'_, T> {
     }
 }
 
-impl<T: Real> Saved<T> {
+impl<T: Compute> Saved<T> {
     fn activation(&self) -> &'static str {
         match self {
             Self::Identity => "the identity",
@@ -234,7 +234,7 @@ impl<T: Real> Saved<T> {
     }
 }
 
-fn check_forward<T: Real>(
+fn check_forward<T: Compute>(
     op: &'static str,
     x: &Tensor<T>,
     w: &Tensor<T>,

@@ -1,8 +1,8 @@
 use super::{Backward, Forward, LIMIT};
 use crate::device::{Cpu, OnCpu};
-use crate::{Real, Result};
+use crate::{Compute, Result};
 
-impl<T: Real> OnCpu for Forward<'_, T> {
+impl<T: Compute> OnCpu for Forward<'_, T> {
     fn on_cpu(self, cpu: &Cpu) -> Result<()> {
         let limit = T::of(f64::from(LIMIT));
         // Comparisons, not `min` and `max`, which would drop a NaN.
@@ -15,12 +15,12 @@ impl<T: Real> OnCpu for Forward<'_, T> {
                 x
             }
         };
-        cpu.map(self.y.host_mut()?, T::zero(), [self.x.host()?], |[x]| clamp(x).exp());
+        cpu.map(self.y.host_mut()?, 0.0, [self.x.host()?], |[x]| clamp(x).exp());
         Ok(())
     }
 }
 
-impl<T: Real> OnCpu for Backward<'_, T> {
+impl<T: Compute> OnCpu for Backward<'_, T> {
     fn on_cpu(self, cpu: &Cpu) -> Result<()> {
         let limit = T::of(f64::from(LIMIT));
         let (out, beta) = (self.dx.tensor.host_mut()?, self.dx.beta);

@@ -3,9 +3,9 @@ use kernels::exp::{BLOCK, ExpBackwardF32, ExpForwardF32, TILE};
 
 use super::{Backward, Forward};
 use crate::device::{Gpu, OnGpu, tiles};
-use crate::{Real, Result};
+use crate::{Compute, Result};
 
-impl<T: Real> OnGpu for Forward<'_, T> {
+impl<T: Compute> OnGpu for Forward<'_, T> {
     fn on_gpu(self, gpu: &Gpu) -> Result<()> {
         const OP: &str = "exp.forward";
         let n = self.x.len();
@@ -16,10 +16,10 @@ impl<T: Real> OnGpu for Forward<'_, T> {
     }
 }
 
-impl<T: Real> OnGpu for Backward<'_, T> {
+impl<T: Compute> OnGpu for Backward<'_, T> {
     fn on_gpu(self, gpu: &Gpu) -> Result<()> {
         const OP: &str = "exp.backward";
-        let (n, beta) = (self.x.len(), self.dx.beta.f64() as f32);
+        let (n, beta) = (self.x.len(), self.dx.beta as f32);
         let (x, y, dy) = (self.x.gpu(OP, "x")?, self.y.gpu(OP, "y")?, self.dy.gpu(OP, "dy")?);
         let dx = self.dx.tensor.gpu_mut(OP, "dx")?;
         let dims = LaunchDims::new(tiles(n, TILE), BLOCK);

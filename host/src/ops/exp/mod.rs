@@ -7,18 +7,18 @@
 mod cpu;
 mod gpu;
 
-use crate::{Out, Real, Result, Tensor, check};
+use crate::{Compute, Out, Result, Tensor, check};
 
 pub use kernels::exp::LIMIT;
 
 /// A forward pass whose arguments have been checked.
-struct Forward<'a, T: Real> {
+struct Forward<'a, T: Compute> {
     x: &'a Tensor<T>,
     y: &'a mut Tensor<T>,
 }
 
 /// A backward pass whose arguments have been checked.
-struct Backward<'a, T: Real> {
+struct Backward<'a, T: Compute> {
     x: &'a Tensor<T>,
     y: &'a Tensor<T>,
     dy: &'a Tensor<T>,
@@ -29,7 +29,7 @@ struct Backward<'a, T: Real> {
 ///
 /// # Errors
 /// [`Error::DType`](crate::Error::DType) for `f64` on a GPU; the device's own errors.
-pub fn forward<T: Real>(x: &Tensor<T>) -> Result<Tensor<T>> {
+pub fn forward<T: Compute>(x: &Tensor<T>) -> Result<Tensor<T>> {
     let mut y = x.empty_like()?;
     x.device().run(Forward { x, y: &mut y })?;
     Ok(y)
@@ -40,7 +40,7 @@ pub fn forward<T: Real>(x: &Tensor<T>) -> Result<Tensor<T>> {
 /// # Errors
 /// [`Error::Shape`](crate::Error::Shape) and [`Error::Device`](crate::Error::Device) for tensors that do not go
 /// together; else as [`forward`].
-pub fn backward<T: Real>(x: &Tensor<T>, y: &Tensor<T>, dy: &Tensor<T>, dx: Out<'_, T>) -> Result<()> {
+pub fn backward<T: Compute>(x: &Tensor<T>, y: &Tensor<T>, dy: &Tensor<T>, dx: Out<'_, T>) -> Result<()> {
     const OP: &str = "exp.backward";
     check::like(OP, "y", y, x)?;
     check::like(OP, "dy", dy, x)?;

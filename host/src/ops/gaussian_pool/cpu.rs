@@ -12,12 +12,12 @@ use super::plan::{Axis, Plan};
 use super::weights::{self, Derivatives, Weights};
 use super::{Backward, Forward};
 use crate::device::{Cpu, OnCpu, accumulate};
-use crate::{Error, Out, Real, Result, Tensor};
+use crate::{Compute, Error, Out, Result, Tensor};
 
 /// Elements of the output that one task computes, about.
 const TASK: usize = 4096;
 
-impl<T: Real> OnCpu for Forward<'_, T> {
+impl<T: Compute> OnCpu for Forward<'_, T> {
     fn on_cpu(self, _: &Cpu) -> Result<()> {
         let plan = &self.plan;
         let gaussians = gaussians(plan, self.mean, self.var, weights::weights::<T>)?;
@@ -48,7 +48,7 @@ impl<T: Real> OnCpu for Forward<'_, T> {
     }
 }
 
-impl<T: Real> OnCpu for Backward<'_, T> {
+impl<T: Compute> OnCpu for Backward<'_, T> {
     fn on_cpu(self, _: &Cpu) -> Result<()> {
         let plan = &self.plan;
         let gaussians = gaussians(plan, self.mean, self.var, weights::derivatives::<T>)?;
@@ -57,7 +57,7 @@ impl<T: Real> OnCpu for Backward<'_, T> {
         let width = plan.axes[1].image;
         let rows = rows_per_task(width);
         let (dx, beta) = match self.dx {
-            Some(Out { tensor, beta }) => (Some(tensor.host_mut()?), beta),
+            Some(Out { tensor, beta }) => (Some(tensor.host_mut()?), T::of(beta)),
             None => (None, T::zero()),
         };
         let sums: Vec<Vec<Sums>> = match dx {
@@ -95,7 +95,7 @@ fn rows_per_task(width: usize) -> usize {
 }
 
 /// What `along` makes of each Gaussian's parameters along y and x, by set and kernel.
-fn gaussians<T: Real, W>(
+fn gaussians<T: Compute, W>(
     plan: &Plan,
     mean: &Tensor<T>,
     var: &Tensor<T>,
@@ -121,7 +121,7 @@ fn gaussians<T: Real, W>(
 }
 
 /// A backward pass over some rows of the image at a time.
-struct Pass<'a, T: Real> {
+struct Pass<'a, T: Compute> {
     plan: &'a Plan,
     gaussians: &'a [[Derivatives<T>; 2]],
     x: &'a [T],
@@ -137,7 +137,7 @@ struct Sums {
     var: [f64; 2],
 }
 
-impl<T: Real> Pass<'_, T> {
+impl<T: Compute> Pass<'_, T> {
     /// `dx` of some rows of a plane, and what these rows give to the sums of each of the plane's Gaussians.
     fn rows(&self, plane: usize, rows: Range<usize>, mut dx: Option<&mut [T]>, beta: T) -> Vec<Sums> {
         let [vertical, horizontal] = &self.plan.axes;
@@ -206,7 +206,7 @@ fn total(plan: &Plan, tasks: &[Vec<Sums>]) -> Vec<Sums> {
     total
 }
 
-fn write_parameters<T: Real>(
+fn write_parameters<T: Compute>(
     plan: &Plan,
     total: &[Sums],
     dmean: Option<Out<'_, T>>,
@@ -214,13 +214,13 @@ fn write_parameters<T: Real>(
 ) -> Result<()> {
     if let Some(Out { tensor, beta }) = dmean {
         for (out, sums) in tensor.host_mut()?.chunks_mut(2).zip(total) {
-            (0..2).for_each(|axis| accumulate(&mut out[axis], T::of(sums.mean[axis]), beta));
+            (0..2).for_each(|axis| accumulate(&mut out[axis], T::of(sums.mean[axis]), T::of(beta)));
         }
     }
     if let Some(Out { tensor, beta }) = dvar {
         for (out, Sums { var, .. }) in tensor.host_mut()?.chunks_mut(plan.variances()).zip(total) {
             let sums = if plan.per_axis { *var } else { [var[0] + var[1]; 2] };
-            out.iter_mut().zip(sums).for_each(|(out, sum)| accumulate(out, T::of(sum), beta));
+            out.iter_mut().zip(sums).for_each(|(out, sum)| accumulate(out, T::of(sum), T::of(beta)));
         }
     }
     Ok(())
@@ -235,7 +235,7 @@ struct Columns<'a, T> {
     values: Vec<T>,
 }
 
-impl<'a, T: Real> Columns<'a, T> {
+impl<'a, T: Compute> Columns<'a, T> {
     fn new(axis: &'a Axis) -> Self {
         let length = axis.image.div_ceil(axis.stride);
         Self { axis, length, values: vec![T::zero(); length * axis.stride.min(axis.image)] }
@@ -315,7 +315,7 @@ impl<'a, T: Real> Columns<'a, T> {
 
 /// `out[i] = sum over the terms of weight * values[i]`, four terms at a time: `out` is loaded and stored a quarter as
 /// often.
-fn weighted_sum<'a, T: Real>(out: &mut [T], mut terms: impl Iterator<Item = (T, &'a [T])>) {
+fn weighted_sum<'a, T: Compute>(out: &mut [T], mut terms: impl Iterator<Item = (T, &'a [T])>) {
     let n = out.len();
     out.fill(T::zero());
     loop {
@@ -338,7 +338,7 @@ fn weighted_sum<'a, T: Real>(out: &mut [T], mut terms: impl Iterator<Item = (T, 
 }
 
 /// The sum of products, over eight sums side by side so that it vectorises.
-fn dot<T: Real>(a: &[T], b: &[T]) -> f64 {
+fn dot<T: Compute>(a: &[T], b: &[T]) -> f64 {
     let mut sums = [T::zero(); 8];
     let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<8>(), b.as_chunks::<8>());
     for (a, b) in a.iter().zip(b) {

@@ -10,14 +10,14 @@ use kernels::gaussian_pool::{
 use super::plan::{self, Plan};
 use super::{Backward, Forward};
 use crate::device::{Gpu, OnGpu, tiles};
-use crate::{Error, Real, Result, Tensor};
+use crate::{Compute, Error, Result, Tensor};
 
 /// Columns of a tile that are worth reading a few parts of its source for, where windows are large.
 const FEW_COLUMNS: u32 = 16;
 /// The largest second dimension of a grid.
 const MAX_GRID_Y: u32 = u16::MAX as u32;
 
-impl<T: Real> OnGpu for Forward<'_, T> {
+impl<T: Compute> OnGpu for Forward<'_, T> {
     fn on_gpu(self, gpu: &Gpu) -> Result<()> {
         let Plan { op, ref axes, .. } = self.plan;
         let [_, along_x] = geometry(&self.plan)?.axes;
@@ -42,7 +42,7 @@ impl<T: Real> OnGpu for Forward<'_, T> {
     }
 }
 
-impl<T: Real> OnGpu for Backward<'_, T> {
+impl<T: Compute> OnGpu for Backward<'_, T> {
     fn on_gpu(self, gpu: &Gpu) -> Result<()> {
         let Plan { op, ref axes, kernels, .. } = self.plan;
         let [_, along_x] = geometry(&self.plan)?.axes;
@@ -100,7 +100,7 @@ impl<T: Real> OnGpu for Backward<'_, T> {
     }
 }
 
-fn beta<T: Real>(beta: T) -> f32 {
+fn beta<T: Compute>(beta: T) -> f32 {
     beta.f64() as f32
 }
 
@@ -110,7 +110,7 @@ fn tables(plan: &Plan, entry: u32) -> [usize; 2] {
 }
 
 /// Queues the computation of the weights.
-fn weights<T: Real>(
+fn weights<T: Compute>(
     gpu: &Gpu,
     plan: &Plan,
     [mean, var]: [&Tensor<T>; 2],

@@ -39,7 +39,7 @@ mod weights;
 
 use self::plan::Plan;
 use super::Window;
-use crate::{Error, Out, Real, Result, Tensor, check};
+use crate::{Compute, Error, Out, Result, Tensor, check};
 
 /// Which positions of a window the weights are normalised over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ pub enum Normalize {
 }
 
 /// A forward pass whose arguments have been checked.
-struct Forward<'a, T: Real> {
+struct Forward<'a, T: Compute> {
     plan: Plan,
     x: &'a Tensor<T>,
     mean: &'a Tensor<T>,
@@ -60,7 +60,7 @@ struct Forward<'a, T: Real> {
 }
 
 /// A backward pass whose arguments have been checked.
-struct Backward<'a, T: Real> {
+struct Backward<'a, T: Compute> {
     plan: Plan,
     x: &'a Tensor<T>,
     mean: &'a Tensor<T>,
@@ -93,7 +93,7 @@ struct Backward<'a, T: Real> {
 /// [`Error::Shape`] and [`Error::Device`] for tensors that do not go together; [`Error::Argument`] for a window that is
 /// dilated or not possible, and on the CPU for parameters that are no Gaussian's; [`Error::DType`] for `f64` on a GPU;
 /// the device's own errors.
-pub fn forward<T: Real>(
+pub fn forward<T: Compute>(
     x: &Tensor<T>,
     mean: &Tensor<T>,
     var: &Tensor<T>,
@@ -112,7 +112,7 @@ pub fn forward<T: Real>(
 /// # Errors
 /// As [`forward`].
 #[allow(clippy::too_many_arguments, reason = "three inputs, what forward was asked for, and the gradients, by name")]
-pub fn backward<T: Real>(
+pub fn backward<T: Compute>(
     x: &Tensor<T>,
     mean: &Tensor<T>,
     var: &Tensor<T>,
@@ -135,7 +135,7 @@ pub fn backward<T: Real>(
     x.device().run(Backward { plan, x, mean, var, dy, dx, dmean, dvar })
 }
 
-fn plan<T: Real>(
+fn plan<T: Compute>(
     op: &'static str,
     x: &Tensor<T>,
     mean: &Tensor<T>,

@@ -1,7 +1,7 @@
 //! The factors of the weights along one axis, for the CPU.
 
 use super::plan::Axis;
-use crate::Real;
+use crate::Compute;
 
 /// A Gaussian's factors along one axis, a vector of the window's size for each case of the axis. 0 where a position does
 /// not count.
@@ -10,7 +10,7 @@ pub struct Weights<T> {
     values: Vec<T>,
 }
 
-impl<T: Real> Weights<T> {
+impl<T: Compute> Weights<T> {
     fn zeros(axis: &Axis) -> Self {
         Self { size: axis.size, values: vec![T::zero(); axis.cases() * axis.size] }
     }
@@ -33,7 +33,7 @@ pub struct Derivatives<T> {
 }
 
 /// The factors.
-pub fn weights<T: Real>(axis: &Axis, mean: T, var: T) -> Weights<T> {
+pub fn weights<T: Compute>(axis: &Axis, mean: T, var: T) -> Weights<T> {
     let mut weights = Weights::zeros(axis);
     for case in 0..axis.cases() {
         for (out, position) in weights.case_mut(case).iter_mut().zip(positions(axis, case, mean, var)) {
@@ -44,7 +44,7 @@ pub fn weights<T: Real>(axis: &Axis, mean: T, var: T) -> Weights<T> {
 }
 
 /// The factors and their derivatives.
-pub fn derivatives<T: Real>(axis: &Axis, mean: T, var: T) -> Derivatives<T> {
+pub fn derivatives<T: Compute>(axis: &Axis, mean: T, var: T) -> Derivatives<T> {
     let [mut weight, mut by_mean, mut by_var] = [(); 3].map(|()| Weights::zeros(axis));
     let variance = usable(var);
     for case in 0..axis.cases() {
@@ -76,11 +76,11 @@ fn weighted(position: &Position, value: f64) -> f64 {
 }
 
 /// No smaller than `T`'s smallest normal number, so that what is divided by it stays in `T`'s range.
-fn usable<T: Real>(var: T) -> f64 {
+fn usable<T: Compute>(var: T) -> f64 {
     var.max(T::min_positive_value()).f64()
 }
 
-fn positions<T: Real>(axis: &Axis, case: usize, mean: T, var: T) -> Vec<Position> {
+fn positions<T: Compute>(axis: &Axis, case: usize, mean: T, var: T) -> Vec<Position> {
     let (mean, var) = (mean.f64(), usable(var));
     let counted = axis.counted(case);
     let last = (axis.size - 1) as f64;

@@ -6,7 +6,7 @@ use rayon::prelude::*;
 use super::{Backward, FlatIndices, Forward, Indices, Windows};
 use crate::device::{Cpu, OnCpu};
 use crate::ops::window::{for_each_band, rows_per_task, zip_strided};
-use crate::{Real, Result};
+use crate::{Compute, Result};
 
 /// An integer that names a position of a window.
 trait Position: Copy + Send + Sync + Into<u32> {
@@ -26,7 +26,7 @@ impl Position for u16 {
     }
 }
 
-impl<T: Real> OnCpu for Forward<'_, T> {
+impl<T: Compute> OnCpu for Forward<'_, T> {
     fn on_cpu(self, _: &Cpu) -> Result<()> {
         let (x, y) = (self.x.host()?, self.y.host_mut()?);
         match self.indices {
@@ -38,7 +38,7 @@ impl<T: Real> OnCpu for Forward<'_, T> {
     }
 }
 
-fn maxima<T: Real>(windows: &Windows, x: &[T], y: &mut [T]) {
+fn maxima<T: Compute>(windows: &Windows, x: &[T], y: &mut [T]) {
     let (columns, width, stride) = (Columns::new(windows), windows.output[1], windows.window.stride[1]);
     y.par_chunks_mut(width).with_min_len(rows_per_task(width)).enumerate().for_each(|(row, y)| {
         y.fill(T::neg_infinity());
@@ -55,7 +55,7 @@ fn maxima<T: Real>(windows: &Windows, x: &[T], y: &mut [T]) {
     });
 }
 
-fn maxima_and_indices<T: Real, P: Position>(windows: &Windows, x: &[T], y: &mut [T], indices: &mut [P]) {
+fn maxima_and_indices<T: Compute, P: Position>(windows: &Windows, x: &[T], y: &mut [T], indices: &mut [P]) {
     let (columns, width, stride) = (Columns::new(windows), windows.output[1], windows.window.stride[1]);
     let rows = y.par_chunks_mut(width).zip(indices.par_chunks_mut(width)).with_min_len(rows_per_task(width));
     // Positions are kept as wide as f32 while they may change, so that one vector mask chooses both.
@@ -89,7 +89,7 @@ fn maxima_and_indices<T: Real, P: Position>(windows: &Windows, x: &[T], y: &mut 
 ///
 /// A function of its own: as its arguments the slices are known not to overlap, and the loop becomes vector instructions.
 #[inline(never)]
-fn take_greater<T: Real>(maxima: &mut [T], best: &mut [u32], position: u32, line: &[T], stride: usize) {
+fn take_greater<T: Compute>(maxima: &mut [T], best: &mut [u32], position: u32, line: &[T], stride: usize) {
     zip_strided(maxima.iter_mut().zip(best), line, stride, |(maximum, best), x| {
         // Branches, which the compiler makes of `if`, would be mispredicted and keep it from using vectors.
         let take = wins(x, *maximum);
@@ -101,7 +101,7 @@ fn take_greater<T: Real>(maxima: &mut [T], best: &mut [u32], position: u32, line
 /// Whether `x` replaces the maximum so far: greater, or the first NaN.
 #[inline(always)]
 #[expect(clippy::neg_cmp_op_on_partial_ord, reason = "NaN must not count as less")]
-fn wins<T: Real>(x: T, maximum: T) -> bool {
+fn wins<T: Compute>(x: T, maximum: T) -> bool {
     !(x <= maximum) & !maximum.is_nan()
 }
 
@@ -144,7 +144,7 @@ impl Columns {
     /// Calls `f` for the elements of the same windows, each window's in row-major order: with the output, the position
     /// and the element.
     #[inline(always)]
-    fn scan<T: Real>(&self, windows: &Windows, x: &[T], row: usize, mut f: impl FnMut(usize, u32, T)) {
+    fn scan<T: Compute>(&self, windows: &Windows, x: &[T], row: usize, mut f: impl FnMut(usize, u32, T)) {
         for_each_line(windows, x, row, |i, line| {
             for output in 0..windows.output[1] {
                 let columns = windows.positions_inside(1, output);
@@ -170,9 +170,9 @@ fn for_each_line<T>(windows: &Windows, x: &[T], row: usize, mut f: impl FnMut(us
     }
 }
 
-impl<T: Real> OnCpu for Backward<'_, T> {
+impl<T: Compute> OnCpu for Backward<'_, T> {
     fn on_cpu(self, _: &Cpu) -> Result<()> {
-        let (dy, dx, beta) = (self.dy.host()?, self.dx.tensor.host_mut()?, self.dx.beta);
+        let (dy, dx, beta) = (self.dy.host()?, self.dx.tensor.host_mut()?, T::of(self.dx.beta));
         match self.indices {
             Indices::U8(indices) => gradient(&self.windows, dy, indices.host()?, dx, beta),
             Indices::U16(indices) => gradient(&self.windows, dy, indices.host()?, dx, beta),
@@ -181,7 +181,7 @@ impl<T: Real> OnCpu for Backward<'_, T> {
     }
 }
 
-fn gradient<T: Real, P: Position>(windows: &Windows, dy: &[T], indices: &[P], dx: &mut [T], beta: T) {
+fn gradient<T: Compute, P: Position>(windows: &Windows, dy: &[T], indices: &[P], dx: &mut [T], beta: T) {
     let (steps, width) = (steps(windows), windows.input[1]);
     let [output_height, output_width] = windows.output;
     let ([stride_down, stride_right], [above, left]) = (windows.window.stride, windows.window.padding);

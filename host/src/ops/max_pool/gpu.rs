@@ -7,9 +7,9 @@ use kernels::window::{Covering, Layout};
 
 use super::{Backward, FlatIndices, Forward, Indices};
 use crate::device::{Gpu, OnGpu};
-use crate::{Real, Result};
+use crate::{Compute, Result};
 
-impl<T: Real> OnGpu for Forward<'_, T> {
+impl<T: Compute> OnGpu for Forward<'_, T> {
     fn on_gpu(self, gpu: &Gpu) -> Result<()> {
         const OP: &str = "max_pool.forward";
         let window = self.windows.launch(OP)?;
@@ -37,14 +37,14 @@ impl<T: Real> OnGpu for Forward<'_, T> {
     }
 }
 
-impl<T: Real> OnGpu for Backward<'_, T> {
+impl<T: Compute> OnGpu for Backward<'_, T> {
     fn on_gpu(self, gpu: &Gpu) -> Result<()> {
         const OP: &str = "max_pool.backward";
         let window = self.windows.launch(OP)?;
         let covering = Covering::new(&window);
         let (layout, grid, block) = Layout::new(window.planes, window.input);
         let dims = LaunchDims::new(grid, block);
-        let (dy, dx, beta) = (self.dy.gpu(OP, "dy")?, self.dx.tensor.gpu_mut(OP, "dx")?, self.dx.beta.f64() as f32);
+        let (dy, dx, beta) = (self.dy.gpu(OP, "dy")?, self.dx.tensor.gpu_mut(OP, "dx")?, self.dx.beta as f32);
         // SAFETY: `max_pool::backward` checked that `dx` has the shape of the window's input, `dy` and `indices` that of its
         // output, and that the indices' type is the window's; the layout is over the input, and the launch its own.
         unsafe {

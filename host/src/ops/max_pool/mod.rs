@@ -18,7 +18,7 @@ mod cpu;
 mod gpu;
 
 use super::window::{Window, Windows};
-use crate::{Device, Error, Out, Real, Result, Tensor, check};
+use crate::{Compute, Device, Error, Out, Result, Tensor, check};
 
 /// Which position of its window each output came from, row-major in the window: `i * size[1] + j`.
 ///
@@ -86,7 +86,7 @@ impl Indices {
 
 /// What [`forward`] gives.
 #[derive(Clone, Debug)]
-pub struct Output<T: Real> {
+pub struct Output<T: Compute> {
     /// The maxima.
     pub y: Tensor<T>,
     /// Where they were, for [`backward`].
@@ -94,7 +94,7 @@ pub struct Output<T: Real> {
 }
 
 /// A forward pass whose arguments have been checked.
-struct Forward<'a, T: Real> {
+struct Forward<'a, T: Compute> {
     windows: Windows,
     x: &'a Tensor<T>,
     y: &'a mut Tensor<T>,
@@ -102,7 +102,7 @@ struct Forward<'a, T: Real> {
 }
 
 /// A backward pass whose arguments have been checked.
-struct Backward<'a, T: Real> {
+struct Backward<'a, T: Compute> {
     windows: Windows,
     dy: &'a Tensor<T>,
     indices: &'a Indices,
@@ -122,7 +122,7 @@ struct FlatIndices<'a> {
 /// [`Error::Shape`] unless `x` is `[N, C, H, W]` with no zero but for `N` and a window fits into it;
 /// [`Error::Argument`] for a window that is none (see [`Window::output_size`]) or has more than 65536 positions;
 /// [`Error::DType`] for `f64` on a GPU; the device's own errors.
-pub fn forward<T: Real>(x: &Tensor<T>, window: &Window) -> Result<Output<T>> {
+pub fn forward<T: Compute>(x: &Tensor<T>, window: &Window) -> Result<Output<T>> {
     const OP: &str = "max_pool.forward";
     let windows = geometry(OP, "x", x.shape(), window)?;
     let mut y = Tensor::empty(x.device(), &windows.output_shape())?;
@@ -135,7 +135,7 @@ pub fn forward<T: Real>(x: &Tensor<T>, window: &Window) -> Result<Output<T>> {
 ///
 /// # Errors
 /// As [`forward`].
-pub fn forward_inference<T: Real>(x: &Tensor<T>, window: &Window) -> Result<Tensor<T>> {
+pub fn forward_inference<T: Compute>(x: &Tensor<T>, window: &Window) -> Result<Tensor<T>> {
     const OP: &str = "max_pool.forward_inference";
     let windows = geometry(OP, "x", x.shape(), window)?;
     let mut y = Tensor::empty(x.device(), &windows.output_shape())?;
@@ -150,7 +150,7 @@ pub fn forward_inference<T: Real>(x: &Tensor<T>, window: &Window) -> Result<Tens
 /// # Errors
 /// [`Error::Shape`], [`Error::Device`] and [`Error::Argument`] for arguments that do not go together; else as
 /// [`forward`].
-pub fn backward<T: Real>(
+pub fn backward<T: Compute>(
     dy: &Tensor<T>,
     indices: &Indices,
     window: &Window,

@@ -2,7 +2,7 @@ use rayon::prelude::*;
 
 use super::{Backward, Forward, Layout};
 use crate::device::{Cpu, OnCpu, accumulate};
-use crate::{Out, Real, Result};
+use crate::{Compute, Out, Real, Result};
 
 /// Elements that one task takes; also the unit of the fixed order in which `dalpha` is summed.
 const CHUNK: usize = 16 * 1024;
@@ -15,28 +15,43 @@ impl Layout {
 }
 
 #[inline(always)]
-fn slope<T: Real>(x: T, alpha: T) -> T {
-    if x > T::zero() { T::one() } else { alpha }
+fn slope<C: Compute>(x: C, alpha: C) -> C {
+    if x > C::zero() { C::one() } else { alpha }
 }
 
 impl<T: Real> OnCpu for Forward<'_, T> {
     fn on_cpu(self, cpu: &Cpu) -> Result<()> {
-        let (x, alpha) = (self.x.host()?, self.alpha.host()?);
+        let alpha = self.alpha.host()?;
         let y = self.y.host_mut()?;
+        let x = self.x.map(|x| x.host()).transpose()?;
         if let [alpha] = *alpha {
-            cpu.map(y, T::zero(), [x], |[x]| slope(x, alpha) * x);
+            let prelu = |x| slope(x, alpha) * x;
+            match x {
+                Some(x) => cpu.map(y, 0.0, [x], |[x]| prelu(x)),
+                None => cpu.map_in_place(y, prelu),
+            }
             return Ok(());
         }
-        let image = self.layout.channels * self.layout.inner;
-        let task = self.layout.images_per_task() * image;
-        y.par_chunks_mut(task).zip(x.par_chunks(task)).for_each(|(y, x)| {
-            for (plane, (y, x)) in y.chunks_mut(self.layout.inner).zip(x.chunks(self.layout.inner)).enumerate() {
-                let alpha = alpha[plane % self.layout.channels];
-                for (y, &x) in y.iter_mut().zip(x) {
-                    *y = slope(x, alpha) * x;
+        let Layout { channels, inner, .. } = self.layout;
+        let task = self.layout.images_per_task() * channels * inner;
+        let of_plane = |plane: usize| {
+            let alpha = alpha[plane % channels];
+            move |x: T| T::narrow(slope(x.widen(), alpha) * x.widen())
+        };
+        match x {
+            Some(x) => y.par_chunks_mut(task).zip(x.par_chunks(task)).for_each(|(y, x)| {
+                for (plane, (y, x)) in y.chunks_mut(inner).zip(x.chunks(inner)).enumerate() {
+                    let prelu = of_plane(plane);
+                    y.iter_mut().zip(x).for_each(|(y, &x)| *y = prelu(x));
                 }
-            }
-        });
+            }),
+            None => y.par_chunks_mut(task).for_each(|y| {
+                for (plane, y) in y.chunks_mut(inner).enumerate() {
+                    let prelu = of_plane(plane);
+                    y.iter_mut().for_each(|y| *y = prelu(*y));
+                }
+            }),
+        }
         Ok(())
     }
 }
@@ -48,28 +63,37 @@ impl<T: Real> OnCpu for Backward<'_, T> {
             input_gradient(self.layout, cpu, x, alpha, dy, dx)?;
         }
         if let Some(dalpha) = self.dalpha {
+            let beta = T::Compute::of(dalpha.beta);
             let sums = slope_gradient(self.layout, x, dy);
             for (out, sum) in dalpha.tensor.host_mut()?.iter_mut().zip(sums) {
-                accumulate(out, T::of(sum), dalpha.beta);
+                accumulate(out, T::Compute::of(sum), beta);
             }
         }
         Ok(())
     }
 }
 
-fn input_gradient<T: Real>(layout: Layout, cpu: &Cpu, x: &[T], alpha: &[T], dy: &[T], dx: Out<'_, T>) -> Result<()> {
+fn input_gradient<T: Real>(
+    layout: Layout,
+    cpu: &Cpu,
+    x: &[T],
+    alpha: &[T::Compute],
+    dy: &[T],
+    dx: Out<'_, T>,
+) -> Result<()> {
     let (dx, beta) = (dx.tensor.host_mut()?, dx.beta);
     if let [alpha] = *alpha {
         cpu.map(dx, beta, [x, dy], |[x, dy]| slope(x, alpha) * dy);
         return Ok(());
     }
+    let beta = T::Compute::of(beta);
     let task = layout.images_per_task() * layout.channels * layout.inner;
     dx.par_chunks_mut(task).zip(x.par_chunks(task).zip(dy.par_chunks(task))).for_each(|(dx, (x, dy))| {
         let planes = dx.chunks_mut(layout.inner).zip(x.chunks(layout.inner).zip(dy.chunks(layout.inner)));
         for (plane, (dx, (x, dy))) in planes.enumerate() {
             let alpha = alpha[plane % layout.channels];
             for (dx, (&x, &dy)) in dx.iter_mut().zip(x.iter().zip(dy)) {
-                accumulate(dx, slope(x, alpha) * dy, beta);
+                accumulate(dx, slope(x.widen(), alpha) * dy.widen(), beta);
             }
         }
     });
@@ -107,6 +131,6 @@ fn slope_gradient<T: Real>(layout: Layout, x: &[T], dy: &[T]) -> Vec<f64> {
 
 /// NaN counts as not positive, so that it comes out as NaN.
 fn negative_part<T: Real>(x: &[T], dy: &[T]) -> f64 {
-    let terms = x.iter().zip(dy).map(|(&x, &dy)| if x > T::zero() { 0.0 } else { x.f64() * dy.f64() });
+    let terms = x.iter().zip(dy).map(|(&x, &dy)| if x.f64() > 0.0 { 0.0 } else { x.f64() * dy.f64() });
     terms.sum()
 }

@@ -1,10 +1,10 @@
 use cuda_std::launch::{DeviceMemory, LaunchDims};
 use kernels::prelu::{
-    BLOCK, PART, PreluBackwardColumnsF32, PreluBackwardPlanesF32, PreluBackwardSumF32, PreluForwardF32, ROWS, TILE,
+    BLOCK, PART, PreluBackwardColumns, PreluBackwardPlanes, PreluBackwardSum, PreluForward, ROWS, TILE,
 };
 
 use super::{Backward, Forward};
-use crate::device::{Gpu, OnGpu, tiles};
+use crate::device::{Gpu, OnGpu, for_storage, tiles};
 use crate::{Real, Result};
 
 /// Below this a plane keeps too few threads of a block busy, and columns are taken instead.
@@ -13,13 +13,17 @@ const SMALL_PLANE: usize = 64;
 impl<T: Real> OnGpu for Forward<'_, T> {
     fn on_gpu(self, gpu: &Gpu) -> Result<()> {
         const OP: &str = "prelu.forward";
-        let n = self.x.len();
+        let n = self.y.len();
         let (channels, inner) = (self.layout.channels as u32, self.layout.inner as u64);
-        let (x, alpha, y) = (self.x.gpu(OP, "x")?, self.alpha.gpu(OP, "alpha")?, self.y.gpu_mut(OP, "y")?);
+        let alpha = self.alpha.gpu::<f32>(OP, "alpha")?;
         let dims = LaunchDims::new(tiles(n, TILE), BLOCK);
-        // SAFETY: `x` and `y` are whole tensors of `n = outer * channels * inner` elements and `alpha` holds `channels`, checked
-        // by `prelu::forward`; the grid covers `n`, and is empty where a size is zero.
-        unsafe { gpu.launch(dims, PreluForwardF32 { x, alpha, y, channels, inner, n: n as u64 }) }
+        for_storage!(T as S, OP, "x", gpu, {
+            let x = self.x.map(|x| x.gpu::<S>(OP, "x")).transpose()?.map(|x| x as &dyn DeviceMemory<S>);
+            let y = self.y.gpu_mut::<S>(OP, "y")?;
+            // SAFETY: `x` and `y` are whole tensors of `n = outer * channels * inner` elements and `alpha` holds `channels`,
+            // checked by `prelu::forward`; the grid covers `n`, and is empty where a size is zero.
+            unsafe { gpu.launch(dims, PreluForward { x, alpha, y, channels, inner, n: n as u64 }) }
+        })
     }
 }
 
@@ -27,13 +31,9 @@ impl<T: Real> OnGpu for Backward<'_, T> {
     fn on_gpu(self, gpu: &Gpu) -> Result<()> {
         const OP: &str = "prelu.backward";
         let layout = self.layout;
-        let (x, alpha, dy) = (self.x.gpu(OP, "x")?, self.alpha.gpu(OP, "alpha")?, self.dy.gpu(OP, "dy")?);
-        let (dx, dx_beta) = match self.dx {
-            Some(out) => (Some(out.tensor.gpu_mut(OP, "dx")? as &mut dyn DeviceMemory<f32>), out.beta.f64() as f32),
-            None => (None, 0.0),
-        };
+        let alpha = self.alpha.gpu::<f32>(OP, "alpha")?;
         let dalpha = match self.dalpha {
-            Some(out) => Some((out.tensor.gpu_mut(OP, "dalpha")?, out.beta.f64() as f32)),
+            Some(out) => Some((out.tensor.gpu_mut::<f32>(OP, "dalpha")?, out.beta as f32)),
             None => None,
         };
 
@@ -49,27 +49,34 @@ impl<T: Real> OnGpu for Backward<'_, T> {
         let mut sums = workspace.as_slice_mut();
         let sums = dalpha.is_some().then_some(&mut sums as &mut dyn DeviceMemory<f32>);
         let (channels, inner) = (layout.channels as u32, layout.inner);
-        if columns {
-            let dims = LaunchDims::new([outer as u32, tiles(layout.channels * inner, BLOCK), 1], BLOCK);
-            let (outer, inner) = (layout.outer as u64, inner as u32);
-            let stage = PreluBackwardColumnsF32 { x, alpha, dy, dx, dx_beta, sums, outer, channels, inner };
-            // SAFETY: shapes were checked by `prelu::backward`; the grid covers columns and rows; `sums` holds one element
-            // for each column of each chunk of rows.
-            unsafe { gpu.launch(dims, stage)? };
-        } else {
-            let dims = LaunchDims::new(count as u32, BLOCK);
-            let (parts, vector) = (parts as u32, u32::from(inner % 4 == 0));
-            let inner = inner as u64;
-            let stage = PreluBackwardPlanesF32 { x, alpha, dy, dx, dx_beta, sums, channels, inner, parts, vector };
-            // SAFETY: shapes were checked by `prelu::backward`; the grid has one block for each part of each plane, and
-            // `sums` one element for each block; a plane of a multiple of 4 elements begins at a multiple of 16 bytes.
-            unsafe { gpu.launch(dims, stage)? };
-        }
+        for_storage!(T as S, OP, "x", gpu, {
+            let (x, dy) = (self.x.gpu::<S>(OP, "x")?, self.dy.gpu::<S>(OP, "dy")?);
+            let (dx, dx_beta) = match self.dx {
+                Some(out) => (Some(out.tensor.gpu_mut::<S>(OP, "dx")? as &mut dyn DeviceMemory<S>), out.beta as f32),
+                None => (None, 0.0),
+            };
+            if columns {
+                let dims = LaunchDims::new([outer as u32, tiles(layout.channels * inner, BLOCK), 1], BLOCK);
+                let (outer, inner) = (layout.outer as u64, inner as u32);
+                let stage = PreluBackwardColumns { x, alpha, dy, dx, dx_beta, sums, outer, channels, inner };
+                // SAFETY: shapes were checked by `prelu::backward`; the grid covers columns and rows; `sums` holds one
+                // element for each column of each chunk of rows.
+                unsafe { gpu.launch(dims, stage) }
+            } else {
+                let dims = LaunchDims::new(count as u32, BLOCK);
+                let (parts, vector) = (parts as u32, u32::from(inner % 4 == 0));
+                let inner = inner as u64;
+                let stage = PreluBackwardPlanes { x, alpha, dy, dx, dx_beta, sums, channels, inner, parts, vector };
+                // SAFETY: shapes were checked by `prelu::backward`; the grid has one block for each part of each plane, and
+                // `sums` one element for each block; a plane of a multiple of 4 elements begins at one of 4 elements.
+                unsafe { gpu.launch(dims, stage) }
+            }
+        })?;
 
         let Some((dalpha, beta)) = dalpha else { return Ok(()) };
         let dims = LaunchDims::new(channels, BLOCK);
         let (sums, outer, parts) = (workspace.as_slice(), outer as u64, parts as u64);
         // SAFETY: stage 1 wrote `[outer, channels, parts]`, which is empty when `outer` or `parts` is zero; one block a channel.
-        unsafe { gpu.launch(dims, PreluBackwardSumF32 { sums: &sums, dalpha, beta, outer, channels, parts }) }
+        unsafe { gpu.launch(dims, PreluBackwardSum { sums: &sums, dalpha, beta, outer, channels, parts }) }
     }
 }

@@ -1,6 +1,6 @@
 //! Parametric rectified linear unit: `y = x` where `x > 0`, else `alpha * x` (He et al., ICCV 2015, arXiv 1502.01852).
 //!
-//! `alpha` is one slope for all (`[1]`) or one per channel (`[C]`, dimension 1 of `x`: features of `[N, F]`, maps of
+//! `alpha`, which is `f32` also where `x` is of 16 bits, is one slope for all (`[1]`) or one per channel (`[C]`, dimension 1 of `x`: features of `[N, F]`, maps of
 //! `[N, C, H, W]`). Backward needs `x`:
 //! - `dx = dy` where `x > 0`, else `alpha * dy`;
 //! - `dalpha = sum of x * dy where x <= 0`, over all but the channels.
@@ -10,6 +10,7 @@
 mod cpu;
 mod gpu;
 
+use crate::Layout::{ChannelsLast, RowMajor};
 use crate::{Error, Out, Real, Result, Tensor, check};
 
 /// `x` as `[outer, channels, inner]`; one shared slope is one channel.
@@ -23,8 +24,9 @@ struct Layout {
 /// A forward pass whose arguments have been checked.
 struct Forward<'a, T: Real> {
     layout: Layout,
-    x: &'a Tensor<T>,
-    alpha: &'a Tensor<T>,
+    /// Without it, what `y` holds.
+    x: Option<&'a Tensor<T>>,
+    alpha: &'a Tensor<T::Compute>,
     y: &'a mut Tensor<T>,
 }
 
@@ -32,10 +34,10 @@ struct Forward<'a, T: Real> {
 struct Backward<'a, T: Real> {
     layout: Layout,
     x: &'a Tensor<T>,
-    alpha: &'a Tensor<T>,
+    alpha: &'a Tensor<T::Compute>,
     dy: &'a Tensor<T>,
     dx: Option<Out<'a, T>>,
-    dalpha: Option<Out<'a, T>>,
+    dalpha: Option<Out<'a, T::Compute>>,
 }
 
 /// `y = prelu(x)`, with `x` of any shape when `alpha` is `[1]`, of at least two dimensions when it is `[C]`.
@@ -43,11 +45,23 @@ struct Backward<'a, T: Real> {
 /// # Errors
 /// [`Error::Shape`] and [`Error::Device`] for tensors that do not go together; [`Error::DType`] for `f64` on a GPU; the
 /// device's own errors.
-pub fn forward<T: Real>(x: &Tensor<T>, alpha: &Tensor<T>) -> Result<Tensor<T>> {
+pub fn forward<T: Real>(x: &Tensor<T>, alpha: &Tensor<T::Compute>) -> Result<Tensor<T>> {
     let layout = layout("prelu.forward", x, alpha)?;
     let mut y = x.empty_like()?;
-    x.device().run(Forward { layout, x, alpha, y: &mut y })?;
+    x.device().run(Forward { layout, x: Some(x), alpha, y: &mut y })?;
     Ok(y)
+}
+
+/// `x = prelu(x)`: no memory is taken, unless `x` is shared with another tensor, which keeps what it holds.
+///
+/// [`backward`] needs what `x` held: a clone of it, made before, is what to keep for it.
+///
+/// # Errors
+/// As [`forward`].
+pub fn forward_in_place<T: Real>(x: &mut Tensor<T>, alpha: &Tensor<T::Compute>) -> Result<()> {
+    let layout = layout("prelu.forward_in_place", x, alpha)?;
+    let device = x.device().clone();
+    device.run(Forward { layout, x: None, alpha, y: x })
 }
 
 /// Both gradients, each where asked for; `dx` is of `x`'s shape, `dalpha` of `alpha`'s.
@@ -56,10 +70,10 @@ pub fn forward<T: Real>(x: &Tensor<T>, alpha: &Tensor<T>) -> Result<Tensor<T>> {
 /// As [`forward`].
 pub fn backward<T: Real>(
     x: &Tensor<T>,
-    alpha: &Tensor<T>,
+    alpha: &Tensor<T::Compute>,
     dy: &Tensor<T>,
     dx: Option<Out<'_, T>>,
-    dalpha: Option<Out<'_, T>>,
+    dalpha: Option<Out<'_, T::Compute>>,
 ) -> Result<()> {
     const OP: &str = "prelu.backward";
     let layout = layout(OP, x, alpha)?;
@@ -73,12 +87,20 @@ pub fn backward<T: Real>(
     x.device().run(Backward { layout, x, alpha, dy, dx, dalpha })
 }
 
-fn layout<T: Real>(op: &'static str, x: &Tensor<T>, alpha: &Tensor<T>) -> Result<Layout> {
+fn layout<T: Real>(op: &'static str, x: &Tensor<T>, alpha: &Tensor<T::Compute>) -> Result<Layout> {
     check::device(op, "alpha", alpha, x)?;
     check::only_batch_may_be_zero(op, "x", x)?;
     match (alpha.shape(), x.shape()) {
         ([1], _) => Ok(Layout { outer: 1, channels: 1, inner: x.len() }),
+        ([c], [outer, channels, height, width])
+            if c == channels && check::image_layout(op, "x", x)? == ChannelsLast =>
+        {
+            Ok(Layout { outer: outer * height * width, channels: *channels, inner: 1 })
+        }
         ([c], [outer, channels, rest @ ..]) if c == channels => {
+            if !x.is_contiguous() {
+                return Err(x.disordered(op, "x", &[RowMajor]));
+            }
             Ok(Layout { outer: *outer, channels: *channels, inner: rest.iter().product() })
         }
         (got, shape) => Err(Error::Shape {

@@ -1,28 +1,34 @@
-use cuda_std::launch::LaunchDims;
-use kernels::relu::{BLOCK, ReluBackwardF32, ReluForwardF32, TILE};
+use cuda_std::launch::{DeviceMemory, LaunchDims};
+use kernels::relu::{BLOCK, ReluBackward, ReluForward, TILE};
 
 use super::{Backward, Forward};
-use crate::device::{Gpu, OnGpu, tiles};
+use crate::device::{Gpu, OnGpu, for_storage, tiles};
 use crate::{Real, Result};
 
 impl<T: Real> OnGpu for Forward<'_, T> {
     fn on_gpu(self, gpu: &Gpu) -> Result<()> {
         const OP: &str = "relu.forward";
-        let n = self.x.len();
-        let (x, y) = (self.x.gpu(OP, "x")?, self.y.gpu_mut(OP, "y")?);
+        let n = self.y.len();
         let dims = LaunchDims::new(tiles(n, TILE), BLOCK);
-        // SAFETY: both are whole tensors of `n` elements, and the grid covers `n`.
-        unsafe { gpu.launch(dims, ReluForwardF32 { x, y, n: n as u64 }) }
+        for_storage!(T as S, OP, "x", gpu, {
+            let x = self.x.map(|x| x.gpu::<S>(OP, "x")).transpose()?.map(|x| x as &dyn DeviceMemory<S>);
+            let y = self.y.gpu_mut::<S>(OP, "y")?;
+            // SAFETY: both are whole tensors of `n` elements, and the grid covers `n`.
+            unsafe { gpu.launch(dims, ReluForward { x, y, n: n as u64 }) }
+        })
     }
 }
 
 impl<T: Real> OnGpu for Backward<'_, T> {
     fn on_gpu(self, gpu: &Gpu) -> Result<()> {
         const OP: &str = "relu.backward";
-        let (n, beta) = (self.y.len(), self.dx.beta.f64() as f32);
-        let (y, dy, dx) = (self.y.gpu(OP, "y")?, self.dy.gpu(OP, "dy")?, self.dx.tensor.gpu_mut(OP, "dx")?);
+        let (n, beta) = (self.y.len(), self.dx.beta as f32);
         let dims = LaunchDims::new(tiles(n, TILE), BLOCK);
-        // SAFETY: all are whole tensors of `n` elements, checked by `relu::backward`, and the grid covers `n`.
-        unsafe { gpu.launch(dims, ReluBackwardF32 { y, dy, dx, beta, n: n as u64 }) }
+        for_storage!(T as S, OP, "y", gpu, {
+            let (y, dy) = (self.y.gpu::<S>(OP, "y")?, self.dy.gpu::<S>(OP, "dy")?);
+            let dx = self.dx.tensor.gpu_mut::<S>(OP, "dx")?;
+            // SAFETY: all are whole tensors of `n` elements, checked by `relu::backward`, and the grid covers `n`.
+            unsafe { gpu.launch(dims, ReluBackward { y, dy, dx, beta, n: n as u64 }) }
+        })
     }
 }

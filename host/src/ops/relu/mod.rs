@@ -9,7 +9,8 @@ use crate::{Out, Real, Result, Tensor, check};
 
 /// A forward pass whose arguments have been checked.
 struct Forward<'a, T: Real> {
-    x: &'a Tensor<T>,
+    /// Without it, what `y` holds.
+    x: Option<&'a Tensor<T>>,
     y: &'a mut Tensor<T>,
 }
 
@@ -26,8 +27,19 @@ struct Backward<'a, T: Real> {
 /// [`Error::DType`](crate::Error::DType) for `f64` on a GPU; the device's own errors.
 pub fn forward<T: Real>(x: &Tensor<T>) -> Result<Tensor<T>> {
     let mut y = x.empty_like()?;
-    x.device().run(Forward { x, y: &mut y })?;
+    x.device().run(Forward { x: Some(x), y: &mut y })?;
     Ok(y)
+}
+
+/// `x = relu(x)`: no memory is taken, unless `x` is shared with another tensor, which keeps what it holds.
+///
+/// Backward needs no more than this: [`backward`] takes the output.
+///
+/// # Errors
+/// As [`forward`].
+pub fn forward_in_place<T: Real>(x: &mut Tensor<T>) -> Result<()> {
+    let device = x.device().clone();
+    device.run(Forward { x: None, y: x })
 }
 
 /// `dx = dy` where `y > 0`, else 0; `y` is what [`forward`] gave, and `dy`, `dx` are of its shape.

@@ -5,7 +5,7 @@ use crate::{Real, Result};
 impl<T: Real> OnCpu for Forward<'_, T> {
     fn on_cpu(self, cpu: &Cpu) -> Result<()> {
         let (s, c) = (self.s.host()?[0], self.c.host()?[0]);
-        cpu.map(self.y.host_mut()?, T::zero(), [self.x.host()?], |[x]| x * s + c);
+        cpu.map(self.y.host_mut()?, 0.0, [self.x.host()?], |[x]| x * s + c);
         Ok(())
     }
 }

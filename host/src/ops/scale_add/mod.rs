@@ -1,6 +1,6 @@
 //! Scaling and shifting by two numbers that live in device memory, `y = x * s + c`.
 //!
-//! `s` and `c` are tensors of one element. The kernel reads them when it runs: a new value needs neither a rebuild nor
+//! `s` and `c` are tensors of one element, `f32` also where `x` is of 16 bits. The kernel reads them when it runs: a new value needs neither a rebuild nor
 //! a new launch. They are settings, not parameters: backward gives `dx = dy * s` only.
 
 mod cpu;
@@ -11,15 +11,15 @@ use crate::{Out, Real, Result, Tensor, check};
 /// A forward pass whose arguments have been checked.
 struct Forward<'a, T: Real> {
     x: &'a Tensor<T>,
-    s: &'a Tensor<T>,
-    c: &'a Tensor<T>,
+    s: &'a Tensor<T::Compute>,
+    c: &'a Tensor<T::Compute>,
     y: &'a mut Tensor<T>,
 }
 
 /// A backward pass whose arguments have been checked.
 struct Backward<'a, T: Real> {
     dy: &'a Tensor<T>,
-    s: &'a Tensor<T>,
+    s: &'a Tensor<T::Compute>,
     dx: Out<'a, T>,
 }
 
@@ -28,7 +28,7 @@ struct Backward<'a, T: Real> {
 /// # Errors
 /// [`Error::Shape`](crate::Error::Shape) and [`Error::Device`](crate::Error::Device) for tensors that do not go
 /// together; [`Error::DType`](crate::Error::DType) for `f64` on a GPU; the device's own errors.
-pub fn forward<T: Real>(x: &Tensor<T>, s: &Tensor<T>, c: &Tensor<T>) -> Result<Tensor<T>> {
+pub fn forward<T: Real>(x: &Tensor<T>, s: &Tensor<T::Compute>, c: &Tensor<T::Compute>) -> Result<Tensor<T>> {
     const OP: &str = "scale_add.forward";
     for (argument, tensor) in [("s", s), ("c", c)] {
         check::device(OP, argument, tensor, x)?;
@@ -43,7 +43,7 @@ pub fn forward<T: Real>(x: &Tensor<T>, s: &Tensor<T>, c: &Tensor<T>) -> Result<T
 ///
 /// # Errors
 /// As [`forward`].
-pub fn backward<T: Real>(dy: &Tensor<T>, s: &Tensor<T>, dx: Out<'_, T>) -> Result<()> {
+pub fn backward<T: Real>(dy: &Tensor<T>, s: &Tensor<T::Compute>, dx: Out<'_, T>) -> Result<()> {
     const OP: &str = "scale_add.backward";
     check::device(OP, "s", s, dy)?;
     check::shape(OP, "s", s, &[1])?;

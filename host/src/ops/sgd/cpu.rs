@@ -3,12 +3,12 @@ use rayon::prelude::*;
 
 use super::Step;
 use crate::device::{Cpu, OnCpu};
-use crate::{Real, Result};
+use crate::{Compute, Result};
 
 /// Elements that one task takes.
 const CHUNK: usize = 16 * 1024;
 
-impl<T: Real> OnCpu for Step<'_, T> {
+impl<T: Compute> OnCpu for Step<'_, T> {
     fn on_cpu(self, _: &Cpu) -> Result<()> {
         let settings = self.settings.host()?;
         let (rate, momentum, decay) =

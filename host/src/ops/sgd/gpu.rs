@@ -3,9 +3,9 @@ use kernels::sgd::{BLOCK, SgdStepF32, TILE};
 
 use super::Step;
 use crate::device::{Gpu, OnGpu, tiles};
-use crate::{Real, Result};
+use crate::{Compute, Result};
 
-impl<T: Real> OnGpu for Step<'_, T> {
+impl<T: Compute> OnGpu for Step<'_, T> {
     fn on_gpu(self, gpu: &Gpu) -> Result<()> {
         const OP: &str = "sgd.step";
         let n = self.value.len();

@@ -13,7 +13,7 @@
 mod cpu;
 mod gpu;
 
-use crate::{Device, Error, Real, Result, Tensor, check};
+use crate::{Compute, Device, Error, Result, Tensor, check};
 
 /// How far and in which manner a step goes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -31,7 +31,7 @@ impl Settings {
     ///
     /// # Errors
     /// [`Error::Argument`] for a number that is negative or not finite; a device's own errors.
-    pub fn to_tensor<T: Real>(&self, device: &Device) -> Result<Tensor<T>> {
+    pub fn to_tensor<T: Compute>(&self, device: &Device) -> Result<Tensor<T>> {
         let values = self.values()?;
         Tensor::from_slice(device, &[values.len()], &values)
     }
@@ -40,12 +40,12 @@ impl Settings {
     ///
     /// # Errors
     /// As [`Settings::to_tensor`].
-    pub fn write_to<T: Real>(&self, tensor: &mut Tensor<T>) -> Result<()> {
+    pub fn write_to<T: Compute>(&self, tensor: &mut Tensor<T>) -> Result<()> {
         tensor.copy_from_slice(&self.values()?)
     }
 
     /// In the order of [`kernels::sgd::setting`].
-    fn values<T: Real>(&self) -> Result<[T; kernels::sgd::setting::COUNT]> {
+    fn values<T: Compute>(&self) -> Result<[T; kernels::sgd::setting::COUNT]> {
         let named =
             [("learning_rate", self.learning_rate), ("momentum", self.momentum), ("weight_decay", self.weight_decay)];
         for (argument, value) in named {
@@ -59,7 +59,7 @@ impl Settings {
 }
 
 /// A step whose arguments have been checked.
-struct Step<'a, T: Real> {
+struct Step<'a, T: Compute> {
     settings: &'a Tensor<T>,
     gradient: &'a Tensor<T>,
     value: &'a mut Tensor<T>,
@@ -73,7 +73,7 @@ struct Step<'a, T: Real> {
 /// # Errors
 /// [`Error::Shape`] and [`Error::Device`] for tensors that do not go together; [`Error::DType`] for `f64` on a GPU; the
 /// device's own errors.
-pub fn step<T: Real>(
+pub fn step<T: Compute>(
     settings: &Tensor<T>,
     gradient: &Tensor<T>,
     value: &mut Tensor<T>,

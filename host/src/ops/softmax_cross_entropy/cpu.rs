@@ -2,7 +2,7 @@ use rayon::prelude::*;
 
 use super::{Backward, Forward};
 use crate::device::{Cpu, OnCpu, accumulate};
-use crate::{Real, Result};
+use crate::{Compute, Result};
 
 /// Elements that one task takes.
 const CHUNK: usize = 4 * 1024;
@@ -12,7 +12,7 @@ fn rows_per_task(classes: usize) -> usize {
     (CHUNK / classes).max(1)
 }
 
-impl<T: Real> OnCpu for Forward<'_, T> {
+impl<T: Compute> OnCpu for Forward<'_, T> {
     fn on_cpu(self, _: &Cpu) -> Result<()> {
         let (x, labels, classes) = (self.x.host()?, self.labels.host()?, self.classes as usize);
         let log_sum = self.log_sum.host_mut()?;
@@ -30,7 +30,7 @@ impl<T: Real> OnCpu for Forward<'_, T> {
     }
 }
 
-impl<T: Real> OnCpu for Backward<'_, T> {
+impl<T: Compute> OnCpu for Backward<'_, T> {
     fn on_cpu(self, _: &Cpu) -> Result<()> {
         let (x, labels, log_sum, classes) =
             (self.x.host()?, self.labels.host()?, self.log_sum.host()?, self.classes as usize);
@@ -39,7 +39,7 @@ impl<T: Real> OnCpu for Backward<'_, T> {
             None => T::one(),
         };
         let scale = dloss / T::of(labels.len().max(1) as f64);
-        let (dx, beta) = (self.dx.tensor.host_mut()?, self.dx.beta);
+        let (dx, beta) = (self.dx.tensor.host_mut()?, T::of(self.dx.beta));
         let rows = rows_per_task(classes);
         let tasks = dx.par_chunks_mut(rows * classes).zip(x.par_chunks(rows * classes));
         tasks.zip(log_sum.par_chunks(rows).zip(labels.par_chunks(rows))).for_each(|((dx, x), (log_sum, labels))| {
@@ -56,7 +56,7 @@ impl<T: Real> OnCpu for Backward<'_, T> {
 }
 
 /// `log(sum of exp(x))` with the maximum taken out; NaN when any is NaN.
-fn log_of_sum<T: Real>(x: &[T]) -> T {
+fn log_of_sum<T: Compute>(x: &[T]) -> T {
     let maximum = x.iter().copied().fold(T::neg_infinity(), |m, x| if x > m || x.is_nan() { x } else { m });
     let sum: f64 = x.iter().map(|&x| (x - maximum).exp().f64()).sum();
     maximum + T::of(sum.ln())

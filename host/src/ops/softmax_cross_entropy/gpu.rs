@@ -5,9 +5,9 @@ use kernels::softmax_cross_entropy::{
 
 use super::{Backward, Forward};
 use crate::device::{Gpu, OnGpu, tiles};
-use crate::{Real, Result};
+use crate::{Compute, Result};
 
-impl<T: Real> OnGpu for Forward<'_, T> {
+impl<T: Compute> OnGpu for Forward<'_, T> {
     fn on_gpu(self, gpu: &Gpu) -> Result<()> {
         const OP: &str = "softmax_cross_entropy.forward";
         let rows = self.labels.len();
@@ -26,10 +26,10 @@ impl<T: Real> OnGpu for Forward<'_, T> {
     }
 }
 
-impl<T: Real> OnGpu for Backward<'_, T> {
+impl<T: Compute> OnGpu for Backward<'_, T> {
     fn on_gpu(self, gpu: &Gpu) -> Result<()> {
         const OP: &str = "softmax_cross_entropy.backward";
-        let (rows, classes, beta) = (self.labels.len(), self.classes, self.dx.beta.f64() as f32);
+        let (rows, classes, beta) = (self.labels.len(), self.classes, self.dx.beta as f32);
         let (x, labels) = (self.x.gpu(OP, "x")?, self.labels.gpu(OP, "labels")?);
         let log_sum = self.log_sum.gpu(OP, "log_sum")?;
         let dloss = match self.dloss {

@@ -14,11 +14,11 @@
 mod cpu;
 mod gpu;
 
-use crate::{Error, Out, Real, Result, Tensor, check};
+use crate::{Compute, Error, Out, Result, Tensor, check};
 
 /// What [`forward`] gives.
 #[derive(Clone, Debug)]
-pub struct Output<T: Real> {
+pub struct Output<T: Compute> {
     /// The mean loss, `[1]`.
     pub loss: Tensor<T>,
     /// The logarithm of the sum of each row's exponentials, `[N]`: what [`backward`] needs.
@@ -26,7 +26,7 @@ pub struct Output<T: Real> {
 }
 
 /// A forward pass whose arguments have been checked.
-struct Forward<'a, T: Real> {
+struct Forward<'a, T: Compute> {
     classes: u32,
     x: &'a Tensor<T>,
     labels: &'a Tensor<u32>,
@@ -35,7 +35,7 @@ struct Forward<'a, T: Real> {
 }
 
 /// A backward pass whose arguments have been checked.
-struct Backward<'a, T: Real> {
+struct Backward<'a, T: Compute> {
     classes: u32,
     x: &'a Tensor<T>,
     labels: &'a Tensor<u32>,
@@ -49,7 +49,7 @@ struct Backward<'a, T: Real> {
 /// # Errors
 /// [`Error::Shape`] and [`Error::Device`] for tensors that do not go together; [`Error::Argument`] for a label on the
 /// CPU that is no class; [`Error::DType`] for `f64` on a GPU; the device's own errors.
-pub fn forward<T: Real>(x: &Tensor<T>, labels: &Tensor<u32>) -> Result<Output<T>> {
+pub fn forward<T: Compute>(x: &Tensor<T>, labels: &Tensor<u32>) -> Result<Output<T>> {
     let classes = classes("softmax_cross_entropy.forward", x, labels)?;
     let mut loss = Tensor::empty(x.device(), &[1])?;
     let mut log_sum = Tensor::empty(x.device(), labels.shape())?;
@@ -62,7 +62,7 @@ pub fn forward<T: Real>(x: &Tensor<T>, labels: &Tensor<u32>) -> Result<Output<T>
 ///
 /// # Errors
 /// As [`forward`].
-pub fn backward<T: Real>(
+pub fn backward<T: Compute>(
     x: &Tensor<T>,
     labels: &Tensor<u32>,
     log_sum: &Tensor<T>,
@@ -81,7 +81,7 @@ pub fn backward<T: Real>(
 }
 
 /// The number of classes, when the arguments go together.
-fn classes<T: Real>(op: &'static str, x: &Tensor<T>, labels: &Tensor<u32>) -> Result<u32> {
+fn classes<T: Compute>(op: &'static str, x: &Tensor<T>, labels: &Tensor<u32>) -> Result<u32> {
     let &[batch, classes] = x.shape() else {
         return Err(Error::Shape { op, argument: "x", got: x.shape().to_vec(), expected: "[N, C]".into() });
     };
