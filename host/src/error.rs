@@ -84,6 +84,28 @@ pub enum Error {
         /// The layer.
         layer: String,
     },
+    /// Something that a graph cannot hold was asked for while one was recorded.
+    #[error(
+        "{during}: not while a graph is recorded on this stream; do it before or after `Gpu::record` (a tensor that is \
+         written there must not be shared with another)"
+    )]
+    Recording {
+        /// What was asked for.
+        during: String,
+    },
+    /// Memory for a tensor or a pass is not to be had. Nothing was changed, and what needs less works.
+    #[error(
+        "{device} has no {bytes} bytes left{}",
+        free.map(|free| format!(": {free} are free")).unwrap_or_default()
+    )]
+    OutOfMemory {
+        /// Where.
+        device: String,
+        /// What was asked for.
+        bytes: usize,
+        /// What was free then, where that is known.
+        free: Option<usize>,
+    },
     /// There is no GPU to use.
     #[error("{0}")]
     NoGpu(#[from] libcuda::NoDriver),

@@ -428,6 +428,7 @@ impl<T: Element> Tensor<T> {
         let Storage::Gpu(buffer) = &*self.storage else {
             return Err(self.elsewhere(op, "a GPU"));
         };
+        buffer.keep_for_graph();
         (buffer as &dyn Any).downcast_ref().ok_or_else(|| self.wrong_type::<U>(op, argument))
     }
 
@@ -446,6 +447,14 @@ impl<T: Element> Tensor<T> {
     /// The storage with this tensor as its only owner: copied first where it is shared.
     fn storage_mut(&mut self) -> Result<&mut Storage<T>> {
         if Arc::get_mut(&mut self.storage).is_none() {
+            // A copy would leave the graph with the old memory, which nobody would write again.
+            if let (Storage::Gpu(buffer), Device::Gpu(gpu)) = (&*self.storage, &self.device)
+                && (buffer.is_in_graph() || gpu.is_recording())
+            {
+                return Err(Error::Recording {
+                    during: format!("writing to a tensor {:?} that a graph uses and another tensor shares", self.shape),
+                });
+            }
             self.storage = Arc::new(match &*self.storage {
                 Storage::Cpu(values) => Storage::Cpu(values.clone()),
                 Storage::Gpu(buffer) => Storage::Gpu(buffer.duplicate()?),

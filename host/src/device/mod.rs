@@ -7,7 +7,7 @@ use std::fmt::{Display, Formatter};
 use std::str::FromStr;
 
 pub use cpu::{Cpu, accumulate};
-pub use gpu::{Gpu, GpuBuffer, GpuOptions, GpuSlice, GpuSliceMut, Workspace, tiles};
+pub use gpu::{Gpu, GpuBuffer, GpuOptions, GpuSlice, GpuSliceMut, Graph, Workspace, tiles};
 
 use crate::{Error, Result};
 

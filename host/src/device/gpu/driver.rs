@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use cuda_std::launch::{Launch, LaunchDims};
 use cust::context::Context;
 use cust::module::Module;
-use libcuda::{DriverError, Event, Function, LaunchAttributes, Stream};
+use libcuda::{CaptureMode, DriverError, Event, Function, Graph, GraphExec, LaunchAttributes, Stream};
 
 use crate::{Error, Result};
 
@@ -168,6 +168,66 @@ impl Driver {
         })
     }
 
+    /// Another stream of this GPU.
+    pub fn new_stream(&self) -> Result<Stream> {
+        self.told(Stream::new(&self.card.context), || format!("making a stream on {}", self.card.name))
+    }
+
+    /// As [`Driver::allocate`], at once and for any stream, also while this one records.
+    pub fn allocate_aside(&self, bytes: usize, aside: &Stream) -> Result<u64> {
+        let during = || format!("allocating {bytes} bytes for a graph on {}", self.card.name);
+        let address = self.told(libcuda::alloc_async(bytes, aside), during)?;
+        self.told(aside.synchronize(), during)?;
+        Ok(address)
+    }
+
+    /// From now on work is recorded.
+    pub fn begin_capture(&self) -> Result<()> {
+        // Relaxed, since memory is allocated aside meanwhile.
+        self.told(self.stream.begin_capture(CaptureMode::Relaxed), || format!("recording on {}", self.card.name))
+    }
+
+    /// What was recorded.
+    pub fn end_capture(&self) -> Result<Graph> {
+        self.told(self.stream.end_capture(), || format!("recording on {}", self.card.name))
+    }
+
+    pub fn instantiate(&self, graph: Graph) -> Result<GraphExec> {
+        let during = || format!("making a graph ready on {}", self.card.name);
+        let mut exec = self.told(graph.instantiate(), during)?;
+        self.told(exec.upload(&self.stream), during)?;
+        Ok(exec)
+    }
+
+    /// Queues a graph whose kernels these are.
+    pub fn replay(&self, exec: &mut GraphExec, launches: &[(&'static str, LaunchDims)]) -> Result<()> {
+        {
+            let mut launched = self.launched.lock().unwrap_or_else(PoisonError::into_inner);
+            launches.iter().for_each(|(name, dims)| launched.note(name, *dims));
+        }
+        self.told(exec.launch(&self.stream), || format!("replaying a graph on {}", self.card.name))?;
+        if self.blocking { self.synchronize() } else { Ok(()) }
+    }
+
+    /// Gives a graph's kernel new arguments.
+    ///
+    /// # Safety
+    /// As for a launch, at every replay; the graph's kernel number `index` is this one.
+    pub unsafe fn set_kernel<K: Launch>(
+        &self,
+        exec: &mut GraphExec,
+        index: usize,
+        dims: LaunchDims,
+        kernel: &K,
+    ) -> Result<()> {
+        let entry = self.entry::<K>(dims)?;
+        let result = kernel.with_params(|params| {
+            // SAFETY: the caller's.
+            unsafe { exec.set_kernel(index, entry.raw, dims.grid, dims.block, dims.shared_bytes, params) }
+        });
+        self.told(result, || format!("giving {} of a graph new arguments", K::KERNEL.name))
+    }
+
     /// # Safety
     /// `address` came from [`Driver::allocate`] and is not used again.
     pub unsafe fn free(&self, address: u64) {
@@ -210,15 +270,22 @@ impl Driver {
         self.told(result, || format!("copying {bytes} bytes on {}", self.card.name))
     }
 
-    /// # Safety
-    /// The kernel's contract, and its buffers are this GPU's.
-    pub unsafe fn launch<K: Launch>(&self, dims: LaunchDims, kernel: &K) -> Result<()> {
+    /// The kernel, allowed as much shared memory as the launch asks for.
+    fn entry<K: Launch>(&self, dims: LaunchDims) -> Result<Arc<Entry>> {
         let name = K::KERNEL.name;
         let entry = self.card.function(name)?;
         if dims.shared_bytes > SHARED_WITHOUT_ASKING {
             let allowed = entry.allow_shared(&self.card.context, dims.shared_bytes);
             self.told(allowed, || format!("giving {name} {} bytes of shared memory", dims.shared_bytes))?;
         }
+        Ok(entry)
+    }
+
+    /// # Safety
+    /// The kernel's contract, and its buffers are this GPU's.
+    pub unsafe fn launch<K: Launch>(&self, dims: LaunchDims, kernel: &K) -> Result<()> {
+        let name = K::KERNEL.name;
+        let entry = self.entry::<K>(dims)?;
         self.launched.lock().unwrap_or_else(PoisonError::into_inner).note(name, dims);
         let result = kernel.with_params(|params| {
             // SAFETY: the launch type writes the parameters as the kernel declares them; the module is loaded until the
@@ -236,7 +303,9 @@ impl Driver {
             }
         });
         self.told(result, || format!("launching {name}"))?;
-        if self.blocking { self.synchronize() } else { Ok(()) }
+        // A recording cannot wait; the replay does.
+        let waits = self.blocking && !self.told(self.stream.is_capturing(), || format!("launching {name}"))?;
+        if waits { self.synchronize() } else { Ok(()) }
     }
 
     /// Seconds between two events around what `work` queues.

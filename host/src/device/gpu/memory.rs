@@ -2,27 +2,66 @@
 
 use std::marker::PhantomData;
 use std::ops::Range;
+use std::sync::Arc;
 
 use cuda_std::launch::{DeviceMemory, MemorySpace};
 
 use super::Gpu;
+use super::graph::Pool;
 use crate::{Element, Result};
+
+/// A piece of a GPU's memory, freed in stream order when the last owner goes: a buffer, or a graph that uses it.
+#[derive(Debug)]
+pub(super) struct Allocation {
+    gpu: Gpu,
+    address: u64,
+    bytes: usize,
+    /// Where it goes back to, if it was made while a graph was recorded.
+    pool: Option<Arc<Pool>>,
+}
+
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        if self.bytes == 0 {
+            return;
+        }
+        match &self.pool {
+            Some(pool) => pool.give_back(self.address, self.bytes),
+            None => self.gpu.release(self.address, self.bytes),
+        }
+    }
+}
 
 /// `len` elements of `T` in a GPU's memory, aligned to 256 bytes.
 ///
 /// Belongs to one stream: its allocation, its copies and its release are ordered with the passes queued there.
 #[derive(Debug)]
 pub struct GpuBuffer<T: Element> {
-    gpu: Gpu,
+    allocation: Arc<Allocation>,
     address: u64,
     len: usize,
     elements: PhantomData<T>,
 }
 
 impl<T: Element> GpuBuffer<T> {
-    /// Takes `address`, which `gpu` allocated for `len` elements.
-    pub(super) fn new(gpu: &Gpu, address: u64, len: usize) -> Self {
-        Self { gpu: gpu.clone(), address, len, elements: PhantomData }
+    /// Takes `address`, which `gpu` allocated for `len` elements, out of `pool` if there is one.
+    pub(super) fn new(gpu: &Gpu, address: u64, len: usize, pool: Option<Arc<Pool>>) -> Self {
+        let allocation = Arc::new(Allocation { gpu: gpu.clone(), address, bytes: len * size_of::<T>(), pool });
+        Self { allocation, address, len, elements: PhantomData }
+    }
+
+    fn gpu(&self) -> &Gpu {
+        &self.allocation.gpu
+    }
+
+    /// Has a graph that is being recorded keep this memory as long as it can be replayed.
+    pub(crate) fn keep_for_graph(&self) {
+        self.gpu().keep_for_graph(&self.allocation);
+    }
+
+    /// Whether a graph uses this memory.
+    pub(crate) fn is_in_graph(&self) -> bool {
+        Arc::strong_count(&self.allocation) > 1
     }
 
     /// The number of elements.
@@ -43,7 +82,7 @@ impl<T: Element> GpuBuffer<T> {
         let mut values = vec![T::default(); self.len];
         // SAFETY: the buffer holds `len` elements, `values` has room for as many, any bit pattern is an element, and
         // the call returns when the copy is done.
-        unsafe { self.gpu.backend().copy_to_host(values.as_mut_ptr().cast(), self.address, self.bytes())? };
+        unsafe { self.gpu().copy_to_host(values.as_mut_ptr().cast(), self.address, self.bytes())? };
         Ok(values)
     }
 
@@ -51,14 +90,16 @@ impl<T: Element> GpuBuffer<T> {
     pub(crate) fn copy_from_slice(&mut self, values: &[T]) -> Result<()> {
         assert_eq!(values.len(), self.len, "checked by the tensor");
         // SAFETY: source and destination hold `len` elements, and the call returns when the source has been read.
-        unsafe { self.gpu.backend().copy_from_host(self.address, values.as_ptr().cast(), self.bytes()) }
+        unsafe { self.gpu().copy_from_host(self.address, values.as_ptr().cast(), self.bytes()) }
     }
 
     /// A copy on the same stream.
     pub(crate) fn duplicate(&self) -> Result<Self> {
-        let copy = self.gpu.allocate(self.len)?;
+        let copy: Self = self.gpu().allocate(self.len)?;
+        self.keep_for_graph();
+        copy.keep_for_graph();
         // SAFETY: both buffers hold `len` elements of the same stream, in whose order the copy runs.
-        unsafe { self.gpu.backend().copy_on_device(copy.address, self.address, self.bytes())? };
+        unsafe { self.gpu().backend().copy_on_device(copy.address, self.address, self.bytes())? };
         Ok(copy)
     }
 
@@ -92,16 +133,7 @@ impl<T: Element> GpuBuffer<T> {
     }
 
     fn space(&self) -> MemorySpace {
-        self.gpu.backend().space()
-    }
-}
-
-impl<T: Element> Drop for GpuBuffer<T> {
-    fn drop(&mut self) {
-        if self.len > 0 {
-            // SAFETY: the address came from `allocate` with this size, and its owner is going.
-            unsafe { self.gpu.backend().free(self.address, self.bytes()) };
-        }
+        self.gpu().backend().space()
     }
 }
 

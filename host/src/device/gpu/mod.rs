@@ -3,6 +3,7 @@
 mod backend;
 mod driver;
 mod emulated;
+mod graph;
 mod memory;
 
 use std::fmt::{Display, Formatter};
@@ -11,6 +12,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use cuda_std::launch::{Launch, LaunchDims, MemorySpace};
 
 use self::backend::Backend;
+pub use self::graph::Graph;
+use self::graph::{Pool, Recording};
+use self::memory::Allocation;
 pub use self::memory::{GpuBuffer, GpuSlice, GpuSliceMut};
 use crate::{Element, Error, Result};
 
@@ -26,6 +30,7 @@ struct Inner {
     backend: Backend,
     poison: bool,
     workspace: Mutex<Kept>,
+    recording: Recording,
 }
 
 /// The workspace between passes: raw, since a buffer would keep its own stream alive.
@@ -103,7 +108,14 @@ impl Gpu {
     }
 
     fn with(backend: Backend, options: GpuOptions) -> Self {
-        Self { inner: Arc::new(Inner { backend, poison: options.poison, workspace: Mutex::default() }) }
+        Self {
+            inner: Arc::new(Inner {
+                backend,
+                poison: options.poison,
+                workspace: Mutex::default(),
+                recording: Recording::default(),
+            }),
+        }
     }
 
     fn backend(&self) -> &Backend {
@@ -115,10 +127,19 @@ impl Gpu {
     /// # Errors
     /// The driver's errors, out of memory among them.
     pub fn allocate<T: Element>(&self, len: usize) -> Result<GpuBuffer<T>> {
-        let bytes = len * size_of::<T>();
-        let address = if bytes == 0 { 0 } else { self.backend().allocate(bytes)? };
-        let buffer = GpuBuffer::new(self, address, len);
-        if self.inner.poison && bytes > 0 {
+        let bytes = len.checked_mul(size_of::<T>()).ok_or_else(|| Error::OutOfMemory {
+            device: self.to_string(),
+            bytes: usize::MAX,
+            free: None,
+        })?;
+        let pool = self.inner.recording.pool();
+        let address = match &pool {
+            _ if bytes == 0 => 0,
+            Some(pool) => pool.take(bytes)?,
+            None => self.backend().allocate(bytes)?,
+        };
+        let buffer = GpuBuffer::new(self, address, len, pool);
+        if self.inner.poison && bytes > 0 && self.inner.recording.queues() {
             // SAFETY: the buffer was just allocated with this size.
             unsafe { self.backend().fill(address, 0xFF, bytes)? };
         }
@@ -142,6 +163,12 @@ impl Gpu {
     /// As [`Gpu::allocate`].
     pub fn workspace(&self, len: usize) -> Result<Workspace<'_>> {
         let mut kept = self.inner.workspace.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(pool) = self.inner.recording.pool() {
+            // The stream's own may be replaced by a larger one before a replay.
+            let bytes = len * size_of::<f32>();
+            let address = if bytes == 0 { 0 } else { pool.take(bytes)? };
+            return Ok(Workspace { space: self.backend().space(), address, len, _kept: kept, pool: Some(pool) });
+        }
         if kept.len < len {
             let old = std::mem::take(&mut *kept);
             if old.len > 0 {
@@ -151,7 +178,8 @@ impl Gpu {
             let address = self.backend().allocate(len * size_of::<f32>())?;
             *kept = Kept { address, len };
         }
-        Ok(Workspace { space: self.backend().space(), kept })
+        let Kept { address, len } = *kept;
+        Ok(Workspace { space: self.backend().space(), address, len, _kept: kept, pool: None })
     }
 
     /// Queues a kernel. A grid of no blocks is nothing to do.
@@ -180,6 +208,13 @@ impl Gpu {
                 expected: self.to_string(),
             });
         }
+        let driver = match self.backend() {
+            Backend::Driver(driver) => Some(driver),
+            Backend::Emulated(_) => None,
+        };
+        if !self.inner.recording.launch(driver, dims, &kernel)? {
+            return Ok(());
+        }
         // SAFETY: passed on to the caller; the buffers are this GPU's, checked above.
         unsafe { self.backend().launch(dims, kernel) }
     }
@@ -189,6 +224,7 @@ impl Gpu {
     /// # Errors
     /// [`Error::KernelFault`] when a kernel that was queued failed.
     pub fn synchronize(&self) -> Result<()> {
+        self.inner.recording.refuse(|| format!("waiting for {self}"))?;
         self.backend().synchronize()
     }
 
@@ -197,7 +233,41 @@ impl Gpu {
     /// # Errors
     /// Those of `work`, and [`Gpu::synchronize`]'s.
     pub fn time(&self, work: impl FnOnce() -> Result<()>) -> Result<f64> {
+        self.inner.recording.refuse(|| format!("timing on {self}"))?;
         self.backend().time(work)
+    }
+
+    /// # Safety
+    /// `bytes` at both are allocated.
+    unsafe fn copy_to_host(&self, to: *mut u8, from: u64, bytes: usize) -> Result<()> {
+        self.inner.recording.refuse(|| format!("copying {bytes} bytes from {self}"))?;
+        // SAFETY: the caller's.
+        unsafe { self.backend().copy_to_host(to, from, bytes) }
+    }
+
+    /// # Safety
+    /// `bytes` at both are allocated.
+    unsafe fn copy_from_host(&self, to: u64, from: *const u8, bytes: usize) -> Result<()> {
+        self.inner.recording.refuse(|| format!("copying {bytes} bytes to {self}"))?;
+        // SAFETY: the caller's.
+        unsafe { self.backend().copy_from_host(to, from, bytes) }
+    }
+
+    /// Frees memory that an allocation owned; after the recording, where there is one: what it frees is part of no graph.
+    fn release(&self, address: u64, bytes: usize) {
+        if !self.inner.recording.defer(address, bytes) {
+            // SAFETY: allocated here with this size, and its owner is gone.
+            unsafe { self.backend().free(address, bytes) };
+        }
+    }
+
+    fn keep_for_graph(&self, allocation: &Arc<Allocation>) {
+        self.inner.recording.keep(allocation);
+    }
+
+    /// Whether what is queued is recorded ([`Gpu::record`]).
+    pub fn is_recording(&self) -> bool {
+        self.inner.recording.is_on()
     }
 
     /// Whether this is an emulated GPU.
@@ -227,20 +297,32 @@ impl std::fmt::Debug for Gpu {
 /// A [`Gpu`]'s workspace, for as long as one pass queues its launches.
 pub struct Workspace<'a> {
     space: MemorySpace,
-    kept: MutexGuard<'a, Kept>,
+    address: u64,
+    len: usize,
+    _kept: MutexGuard<'a, Kept>,
+    /// Where it is from while a graph is recorded.
+    pool: Option<Arc<Pool>>,
+}
+
+impl Drop for Workspace<'_> {
+    fn drop(&mut self) {
+        if let Some(pool) = self.pool.take().filter(|_| self.len > 0) {
+            pool.give_back(self.address, self.len * size_of::<f32>());
+        }
+    }
 }
 
 impl Workspace<'_> {
     /// All of it, to be read.
     pub fn as_slice(&self) -> GpuSlice<'_, f32> {
         // SAFETY: the guard owns the memory for as long as it is borrowed.
-        unsafe { GpuSlice::new(self.kept.address, self.kept.len, self.space) }
+        unsafe { GpuSlice::new(self.address, self.len, self.space) }
     }
 
     /// All of it, to be written.
     pub fn as_slice_mut(&mut self) -> GpuSliceMut<'_, f32> {
         // SAFETY: the guard owns the memory for as long as it is borrowed, here mutably.
-        unsafe { GpuSliceMut::new(self.kept.address, self.kept.len, self.space) }
+        unsafe { GpuSliceMut::new(self.address, self.len, self.space) }
     }
 }
 
