@@ -12,6 +12,7 @@ mod dense;
 mod device;
 mod exp;
 mod gaussian_pool;
+mod graphs;
 mod max_pool;
 mod permute;
 mod prelu;
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
         device::tests(),
         exp::tests(),
         gaussian_pool::tests(),
+        graphs::tests(),
         max_pool::tests(),
         permute::tests(),
         prelu::tests(),

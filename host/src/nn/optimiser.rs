@@ -17,8 +17,15 @@ pub trait Optimiser<T: Compute>: Send {
     /// [`Error::Argument`](crate::Error::Argument) for settings out of their ranges; the op's errors.
     fn step(&mut self, model: &mut dyn Layer<T>) -> Result<()>;
 
-    /// The factor of the next steps. It reaches the device with the next step.
+    /// The factor of the next steps. It reaches the device with the next step, or by [`Optimiser::write_settings`].
     fn set_learning_rate(&mut self, learning_rate: f64);
+
+    /// Has the device's settings be these, where a step has put some there: for a step that is a graph's
+    /// ([`Gpu::record`](crate::device::Gpu::record)), which reads them at each replay.
+    ///
+    /// # Errors
+    /// [`Error::Argument`](crate::Error::Argument) for settings out of their ranges; the device's own errors.
+    fn write_settings(&mut self) -> Result<()>;
 }
 
 /// [`sgd`] for a whole model.
@@ -62,16 +69,12 @@ impl<T: Compute> Sgd<T> {
 
 impl<T: Compute> Optimiser<T> for Sgd<T> {
     fn step(&mut self, model: &mut dyn Layer<T>) -> Result<()> {
+        self.write_settings()?;
         let Self { settings, nesterov, shared, velocities } = self;
         for (name, parameter) in model.parameters_mut() {
             let Some((value, gradient)) = parameter.for_step() else { continue };
             let tensor = match shared {
-                Some((tensor, true)) => tensor,
-                Some((tensor, current)) => {
-                    settings.write_to(tensor)?;
-                    *current = true;
-                    tensor
-                }
+                Some((tensor, _)) => tensor,
                 None => &mut shared.insert((settings.to_tensor(value.device())?, true)).0,
             };
             let velocity = if settings.momentum == 0.0 { None } else { Some(zeros_at(velocities, name, value)?) };
@@ -85,6 +88,14 @@ impl<T: Compute> Optimiser<T> for Sgd<T> {
         if let Some((_, current)) = &mut self.shared {
             *current = false;
         }
+    }
+
+    fn write_settings(&mut self) -> Result<()> {
+        if let Some((tensor, current @ false)) = &mut self.shared {
+            self.settings.write_to(tensor)?;
+            *current = true;
+        }
+        Ok(())
     }
 }
 
@@ -112,17 +123,13 @@ impl<T: Compute> Adam<T> {
 
 impl<T: Compute> Optimiser<T> for Adam<T> {
     fn step(&mut self, model: &mut dyn Layer<T>) -> Result<()> {
+        self.write_settings()?;
         let Self { settings, clock, first, second } = self;
         let mut advanced = false;
         for (name, parameter) in model.parameters_mut() {
             let Some((value, gradient)) = parameter.for_step() else { continue };
             let clock = match clock {
-                Some((clock, true)) => clock,
-                Some((clock, current)) => {
-                    clock.set(settings)?;
-                    *current = true;
-                    clock
-                }
+                Some((clock, _)) => clock,
                 None => &mut clock.insert((adam::Clock::new(value.device(), settings)?, true)).0,
             };
             if !advanced {
@@ -140,6 +147,14 @@ impl<T: Compute> Optimiser<T> for Adam<T> {
         if let Some((_, current)) = &mut self.clock {
             *current = false;
         }
+    }
+
+    fn write_settings(&mut self) -> Result<()> {
+        if let Some((clock, current @ false)) = &mut self.clock {
+            clock.set(&self.settings)?;
+            *current = true;
+        }
+        Ok(())
     }
 }
 
