@@ -152,7 +152,9 @@ impl<T: Compute> Pass<'_, T> {
         let (mut columns, mut spread) = (Columns::new(horizontal), Columns::new(horizontal));
         for iy in rows.clone() {
             let x = &self.x[(plane * vertical.image + iy) * width..][..width];
-            if self.parameters {
+            // A row that no window covers is no term: its NaN times the zeros gathered for it would be one.
+            let parameters = self.parameters && !vertical.covering(iy).is_empty();
+            if parameters {
                 columns.set(x);
             }
             spread.clear();
@@ -169,7 +171,7 @@ impl<T: Compute> Pass<'_, T> {
                 if dx.is_some() {
                     spread.add(&by_weight, &along_x.weight);
                 }
-                if self.parameters {
+                if parameters {
                     gather(&mut by_mean, &along_y.by_mean);
                     gather(&mut by_var, &along_y.by_var);
                     columns.pool(x, &along_x.weight, &mut pooled);
