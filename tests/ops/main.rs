@@ -14,6 +14,7 @@ mod exp;
 mod gaussian_pool;
 mod graphs;
 mod max_pool;
+mod oracle;
 mod permute;
 mod prelu;
 mod relu;
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
         gaussian_pool::tests(),
         graphs::tests(),
         max_pool::tests(),
+        oracle::tests(),
         permute::tests(),
         prelu::tests(),
         relu::tests(),
