@@ -72,6 +72,16 @@ fn elements<T>(op: &'static str, argument: &'static str, shape: &[usize]) -> Res
     }
 }
 
+/// `vec![value; len]`, but an error where there is no memory for it.
+fn vec_of<T: Element>(value: T, len: usize) -> Result<Vec<T>> {
+    // Asks first: `vec!` aborts. It alone knows how to get zeros that the system makes only when they are touched.
+    let asked = Vec::<T>::new().try_reserve_exact(len);
+    match asked {
+        Ok(()) => Ok(vec![value; len]),
+        Err(_) => Err(Error::OutOfMemory { device: "the CPU".into(), bytes: len * size_of::<T>(), free: None }),
+    }
+}
+
 /// A dense array of `T` on a [`Device`]: every element of its memory belongs to it, in any order of the dimensions.
 ///
 /// New tensors are row-major, unless a [`Layout`] is asked for. [`Tensor::permute`] gives any other order without a copy;
@@ -98,7 +108,7 @@ enum Storage<T: Element> {
 impl<T: Element> Storage<T> {
     fn empty(device: &Device, len: usize) -> Result<Self> {
         Ok(match device {
-            Device::Cpu(cpu) => Self::Cpu(vec![if cpu.poisons() { T::POISON } else { T::default() }; len]),
+            Device::Cpu(cpu) => Self::Cpu(vec_of(if cpu.poisons() { T::POISON } else { T::default() }, len)?),
             Device::Gpu(gpu) => Self::Gpu(gpu.allocate(len)?),
         })
     }
@@ -147,7 +157,7 @@ impl<T: Element> Tensor<T> {
     /// A device's own errors.
     pub fn full(device: &Device, shape: &[usize], value: T) -> Result<Self> {
         let len = elements::<T>("Tensor::full", "shape", shape)?;
-        Self::from_vec(device, shape, vec![value; len])
+        Self::from_vec(device, shape, vec_of(value, len)?)
     }
 
     /// A tensor of zeros.

@@ -11,6 +11,7 @@ mod avg_pool;
 mod dense;
 mod device;
 mod exp;
+mod faults;
 mod gaussian_pool;
 mod graphs;
 mod max_pool;
@@ -35,6 +36,7 @@ fn main() -> ExitCode {
         dense::tests(),
         device::tests(),
         exp::tests(),
+        faults::tests(),
         gaussian_pool::tests(),
         graphs::tests(),
         max_pool::tests(),

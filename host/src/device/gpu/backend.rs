@@ -41,7 +41,7 @@ impl Backend {
     pub fn allocate(&self, bytes: usize) -> Result<u64> {
         match self {
             Self::Driver(driver) => driver.allocate(bytes),
-            Self::Emulated(emulated) => Ok(emulated.allocate(bytes)),
+            Self::Emulated(emulated) => emulated.allocate(bytes),
         }
     }
 

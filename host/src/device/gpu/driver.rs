@@ -20,6 +20,9 @@ const PTX_SM_90A: &str = include_str!("../../../ptx/ferrolayer.sm_90a.ptx");
 /// Dynamic shared memory that a kernel may use without asking.
 const SHARED_WITHOUT_ASKING: u32 = 48 * 1024;
 
+/// The driver's code for memory that is not to be had.
+const OUT_OF_MEMORY: u32 = 2;
+
 /// One stream, and what was launched on it.
 pub struct Driver {
     card: Arc<Card>,
@@ -163,9 +166,27 @@ impl Driver {
     }
 
     pub fn allocate(&self, bytes: usize) -> Result<u64> {
-        self.told(libcuda::alloc_async(bytes, &self.stream), || {
-            format!("allocating {bytes} bytes on {}", self.card.name)
-        })
+        let during = || format!("allocating {bytes} bytes on {}", self.card.name);
+        match libcuda::alloc_async(bytes, &self.stream) {
+            Err(error) if error.code == OUT_OF_MEMORY => {}
+            result => return self.told(result, during),
+        }
+        // What this process has freed and keeps for later may be in pieces too small: without these it may do.
+        self.synchronize()?;
+        self.told(libcuda::trim_pool(&self.card.context, 0), during)?;
+        self.told(libcuda::alloc_async(bytes, &self.stream), during).map_err(|error| self.out_of_memory(error, bytes))
+    }
+
+    /// What the driver's "out of memory" means for who asked for so many bytes.
+    fn out_of_memory(&self, error: Error, bytes: usize) -> Error {
+        match error {
+            Error::Driver { source, .. } if source.code == OUT_OF_MEMORY => Error::OutOfMemory {
+                device: self.to_string(),
+                bytes,
+                free: libcuda::mem_info(&self.card.context).ok().map(|info| info.free),
+            },
+            other => other,
+        }
     }
 
     /// Another stream of this GPU.
@@ -176,7 +197,8 @@ impl Driver {
     /// As [`Driver::allocate`], at once and for any stream, also while this one records.
     pub fn allocate_aside(&self, bytes: usize, aside: &Stream) -> Result<u64> {
         let during = || format!("allocating {bytes} bytes for a graph on {}", self.card.name);
-        let address = self.told(libcuda::alloc_async(bytes, aside), during)?;
+        let address = libcuda::alloc_async(bytes, aside);
+        let address = self.told(address, during).map_err(|error| self.out_of_memory(error, bytes))?;
         self.told(aside.synchronize(), during)?;
         Ok(address)
     }

@@ -19,12 +19,15 @@ fn layout(bytes: usize) -> Layout {
 pub struct Emulated;
 
 impl Emulated {
-    pub fn allocate(&self, bytes: usize) -> u64 {
+    pub fn allocate(&self, bytes: usize) -> Result<u64> {
         assert!(bytes > 0, "nothing is allocated for nothing");
+        let layout = Layout::from_size_align(bytes, ALIGNMENT).ok();
         // SAFETY: the size is not zero.
-        let pointer = unsafe { alloc_zeroed(layout(bytes)) };
-        assert!(!pointer.is_null(), "out of memory: {bytes} bytes");
-        pointer.expose_provenance() as u64
+        let pointer = layout.map_or(ptr::null_mut(), |layout| unsafe { alloc_zeroed(layout) });
+        if pointer.is_null() {
+            return Err(Error::OutOfMemory { device: "the emulated GPU".into(), bytes, free: None });
+        }
+        Ok(pointer.expose_provenance() as u64)
     }
 
     /// # Safety
