@@ -45,7 +45,7 @@ fn network(device: &Device) -> Result<Sequential<f32>> {
 fn run(gpu: &Gpu) -> Result<()> {
     let device = Device::Gpu(gpu.clone());
     let mut network = network(&device)?;
-    let mut optimiser = Sgd::new(0.05).momentum(0.9);
+    let mut optimiser = Sgd::new(0.001).momentum(0.9);
     let mut images = Tensor::zeros(&device, &[BATCH, 1, 8, 8])?;
     let labels = Tensor::from_vec(&device, &[BATCH], (0..BATCH as u32).map(|i| i % 10).collect())?;
     let batch =
@@ -88,7 +88,7 @@ fn run(gpu: &Gpu) -> Result<()> {
     // What changes lives in device memory: the batch, the learning rate, the scale. Nothing is recorded again.
     for number in 1..4 {
         images.copy_from_slice(&batch(number))?;
-        optimiser.set_learning_rate(0.05 / f64::from(number));
+        optimiser.set_learning_rate(0.001 / f64::from(number));
         optimiser.write_settings()?;
         for (name, parameter) in network.parameters_mut() {
             if name == "0.scale" {
