@@ -119,8 +119,14 @@ pub enum Error {
     },
     /// A kernel failed while it ran; the driver tells so at the next call that can say it.
     ///
-    /// The device can no longer be used by this process. `launches` are the candidates, latest last: all that were
-    /// queued since the stream was last known to be good. With `FERROLAYER_LAUNCH_BLOCKING=1` it is exactly one.
+    /// `launches` are the candidates, latest last: all that were queued since the stream was last known to be good. With
+    /// `FERROLAYER_LAUNCH_BLOCKING=1` it is exactly one.
+    ///
+    /// The GPU can no longer be used by this process, whose every later call on it fails likewise: CUDA leaves its context
+    /// unusable (CUDA Driver API, `CUDA_ERROR_ILLEGAL_ADDRESS` and its kin: "the process must be terminated and
+    /// relaunched"). Tensors on the CPU, and other processes, are as they were. The way back is a new process, from the
+    /// parameters saved last ([`nn::save`](crate::nn::save)); what trains for long keeps its GPU work in a process of its
+    /// own, and starts another when that ends with this error.
     #[error("{during}: a kernel failed ({source}); launched since the last synchronisation: {}", launches.join(", "))]
     KernelFault {
         /// The call that told.

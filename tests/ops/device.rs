@@ -17,7 +17,7 @@ pub fn tests() -> Vec<Trial> {
         on_cpu("device::wrong_index_names_file_and_line", wrong_index_names_file_and_line),
         on_cpu("device::rejects_counts_that_do_not_fit", rejects_counts_that_do_not_fit),
         on_cpu("device::missing_gpu_is_one_sentence", missing_gpu_is_one_sentence),
-        on_real_gpu("device::a_fault_names_the_launch_and_aborts_nothing", |_| fault_in_a_child()),
+        on_real_gpu("device::a_fault_names_the_launch_and_aborts_nothing", fault_in_a_child),
         on_real_gpu("device::streams_are_devices", streams_are_devices),
         on_real_gpu("device::a_stream_made_elsewhere", a_stream_made_elsewhere),
         on_real_gpu("device::works_from_many_threads", works_from_many_threads),
@@ -112,7 +112,7 @@ fn works_from_many_threads(gpu: &Device) -> Outcome {
 const CHILD: &str = "FERROLAYER_TEST_FAULT";
 
 /// A fault takes the whole process's GPU with it, so that a process of its own has it.
-fn fault_in_a_child() -> Outcome {
+fn fault_in_a_child(gpu: &Device) -> Outcome {
     for blocking in ["0", "1"] {
         let child = Command::new(std::env::current_exe()?)
             .env(CHILD, "1")
@@ -123,6 +123,16 @@ fn fault_in_a_child() -> Outcome {
             return Err(format!("blocking {blocking}: {}, said:\n{said}", child.status).into());
         }
     }
+    // The way back: another process, and this one, whose context is its own, never lost the GPU.
+    let next = Command::new(std::env::current_exe()?)
+        .env("FERROLAYER_REQUIRE_GPU", "1")
+        .args(["--exact", "relu::edge_values::gpu"])
+        .output()?;
+    let said = String::from_utf8_lossy(&next.stdout);
+    if !next.status.success() || !said.contains("1 passed") {
+        return Err(format!("a process after the fault: {}, said:\n{said}", next.status).into());
+    }
+    relu::forward(&Tensor::full(gpu, &[3], -1.0f32)?)?.to_vec()?;
     Ok(())
 }
 
