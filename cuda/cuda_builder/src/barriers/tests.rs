@@ -31,6 +31,17 @@ fn calls_count_once_each_and_loops_are_not_multiplied() {
 }
 
 #[test]
+fn an_instance_counts_as_the_generic_kernel_that_its_name_begins_with() {
+    let text = "
+        pub unsafe fn sum<T: Storage, const N: u32>() { sync_threads(); sync_threads() }
+        pub unsafe fn sum_all() { sync_threads() }";
+    assert_eq!(count(&[("k.rs", text)], "sum_f32_4"), Some(2));
+    assert_eq!(count(&[("k.rs", text)], "sum_all"), Some(1));
+    assert_eq!(count(&[("k.rs", text)], "sum_all_f16"), Some(1));
+    assert_eq!(count(&[("k.rs", text)], "product_f32"), None);
+}
+
+#[test]
 fn functions_count_for_each_call_and_recursion_ends() {
     let text = "
         pub unsafe fn k() { stage(1); stage::<f32>(2); recurse(3); }
