@@ -24,6 +24,8 @@ pub enum DType {
     U16,
     /// `u32`
     U32,
+    /// `u64`
+    U64,
 }
 
 impl DType {
@@ -37,6 +39,7 @@ impl DType {
             Self::U8 => "u8",
             Self::U16 => "u16",
             Self::U32 => "u32",
+            Self::U64 => "u64",
         }
     }
 }
@@ -86,6 +89,7 @@ element! {
     u8 => U8, u8::MAX, u64::from;
     u16 => U16, u16::MAX, u64::from;
     u32 => U32, u32::MAX, u64::from;
+    u64 => U64, u64::MAX, |v| v;
 }
 
 /// An element type of layers' inputs and outputs: `f32`, and `f16` and `bf16`, which are computed with in `f32` and
@@ -106,6 +110,8 @@ pub trait Real: Element + Display {
     fn of(v: f64) -> Self;
     /// The same value as `f64`.
     fn f64(self) -> f64;
+    /// These elements, if they are what arithmetic takes them as: results then need no memory before they are rounded.
+    fn as_compute(elements: &mut [Self]) -> Option<&mut [Self::Compute]>;
 }
 
 /// A type that arithmetic is done in: `f32` or `f64`.
@@ -137,6 +143,10 @@ macro_rules! compute {
             fn f64(self) -> f64 {
                 self.into()
             }
+            #[inline(always)]
+            fn as_compute(elements: &mut [Self]) -> Option<&mut [Self]> {
+                Some(elements)
+            }
         }
 
         impl Compute for $t {}
@@ -167,6 +177,10 @@ macro_rules! half {
             #[inline(always)]
             fn f64(self) -> f64 {
                 self.to_f64()
+            }
+            #[inline(always)]
+            fn as_compute(_: &mut [Self]) -> Option<&mut [f32]> {
+                None
             }
         }
     )*};

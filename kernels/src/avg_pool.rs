@@ -1,24 +1,27 @@
 //! Average pooling: `y` is the sum of each window over a divisor (LeCun et al., NIPS 1989; what counts for the divisor,
 //! [`Divisor`] says).
 //!
-//! One thread for a column of a few rows of one plane, as [`Layout`] lays them: of outputs forward, of inputs backward.
-//! - Forward adds the positions inside the image in row-major order. [`avg_pool_forward_2x2_f32`] and
-//!   [`avg_pool_forward_3x3_f32`] are the same with the loops unrolled, so that all loads are under way at once.
+//! Launch: one thread for one place in a few rows of a plane, as [`Tiling`] lays them: of outputs forward, of inputs
+//! backward; neighbouring threads have neighbouring columns, or channels where these are last.
+//! - Forward adds the positions inside the image in row-major order. [`avg_pool_forward_small`] is the same with the loops
+//!   unrolled, so that all loads are under way at once.
 //! - Backward gathers: each input adds `dy / divisor` over the windows that cover it, in the order of the outputs. No
 //!   atomics, and no zeros written beforehand.
 //!
-//! Bound by memory: forward reads 4 bytes an input and writes 4 an output, backward the reverse; windows that overlap meet
+//! Sums and quotients are `f32`, rounded once when they are stored.
+//!
+//! Bound by memory: forward reads each input and writes each output once, backward the reverse; windows that overlap meet
 //! in the caches.
 //!
 //! # Safety
-//! `x` and `dx` hold `window.planes` planes of `window.input` elements, `y` and `dy` as many of `window.output`; `layout`
-//! is over the outputs (forward) or the inputs (backward), and the launch has its grid and block; the window has no
-//! dilation and keeps its promises.
+//! `x` and `dx` hold `window.planes` planes of `window.input` pixels of `window.channels` elements, `y` and `dy` as many of
+//! `window.output`; `tiling` is over the outputs (forward) or the inputs (backward), and the launch has its grid and block;
+//! the window has no dilation and keeps its promises.
 
 use cuda_std::prelude::*;
 
-use crate::elementwise::put;
-use crate::window::{Covering, Layout, MIN_BLOCKS, THREADS, Window};
+use crate::elementwise::{get, put};
+use crate::window::{Covering, MIN_BLOCKS, Nchw, Nhwc, Order, Pixel, THREADS, Tiling, Window};
 
 /// What a window's sum is divided by.
 ///
@@ -41,7 +44,7 @@ unsafe impl KernelParam for Divisor {}
 impl Divisor {
     /// The positions along `axis` of an output's window that count.
     #[inline(always)]
-    fn counted(&self, window: &Window, axis: usize, output: u32) -> f32 {
+    fn counted<L: Order>(&self, window: &Window<L>, axis: usize, output: u32) -> f32 {
         let first = output * window.stride[axis];
         let last = first + window.size[axis];
         let end = if last < self.end[axis] { last } else { self.end[axis] };
@@ -57,66 +60,77 @@ impl Divisor {
 }
 
 /// # Safety
-/// The module's.
+/// The module's; `sum` gives that of the output's window, whose inputs' plane and channel begin at what it gets.
 #[inline(always)]
-unsafe fn forward(
-    x: Global<f32>,
-    y: GlobalMut<f32>,
-    window: Window,
+unsafe fn forward<T: Storage, L: Order>(
+    x: Global<T>,
+    y: GlobalMut<T>,
+    window: Window<L>,
     divisor: Divisor,
-    layout: Layout,
-    sum: impl Fn(Global<f32>, u32, u32) -> f32,
+    tiling: Tiling,
+    sum: impl Fn(Global<T>, u32, u32) -> f32,
 ) {
-    let Some(plane) = layout.plane() else { return };
-    // SAFETY: the plane, the row and the column exist, by the layout.
+    let Some(plane) = tiling.plane() else { return };
+    // SAFETY: the plane, the row and the place exist, by the tiling.
     unsafe {
         let x = x.offset(window.input_plane(plane));
-        for column in layout.columns() {
+        for place in tiling.places() {
+            let Pixel { column, channel } = tiling.pixel(&window, place);
             let columns = divisor.counted(&window, 1, column);
-            for row in layout.rows() {
-                let average = sum(x, row, column) / divisor.of(divisor.counted(&window, 0, row), columns);
-                y.store(window.output_plane(plane) + (row * window.output[1] + column) as usize, average);
+            for row in tiling.rows() {
+                let sum = sum(x.offset(channel as usize), row, column);
+                let average = sum / divisor.of(divisor.counted(&window, 0, row), columns);
+                let output = window.output_plane(plane) + row as usize * window.output_line() + place as usize;
+                y.store(output, T::from_f32(average));
             }
         }
     }
 }
 
-/// The sum of any window, over `x`'s plane.
+/// The sum of any window, over the plane and channel that begin at `x`.
 ///
 /// # Safety
 /// The module's; the output exists.
 #[inline(always)]
-unsafe fn any_window(window: Window, x: Global<f32>, row: u32, column: u32) -> f32 {
+unsafe fn any_window<T: Storage, L: Order>(window: Window<L>, x: Global<T>, row: u32, column: u32) -> f32 {
     let rows = window.inside(0, row);
     let columns = window.inside(1, column);
     let mut sum = 0.0;
     for y in rows {
+        let line = y as usize * window.input_line();
         for x_ in columns.clone() {
             // SAFETY: inside the image.
-            sum += unsafe { x.load((y * window.input[1] + x_) as usize) };
+            sum += unsafe { get(x, line + (x_ * window.pixel()) as usize) };
         }
     }
     sum
 }
 
-/// The sum of a window of `SIZE` by `SIZE` positions, over `x`'s plane.
+/// The sum of a window of `SIZE` by `SIZE` positions, over the plane and channel that begin at `x`.
 ///
 /// # Safety
 /// As [`any_window`]; the window is of that size.
 #[inline(always)]
-unsafe fn small_window<const SIZE: u32>(window: Window, x: Global<f32>, row: u32, column: u32) -> f32 {
+unsafe fn small_window<T: Storage, L: Order, const SIZE: u32>(
+    window: Window<L>,
+    x: Global<T>,
+    row: u32,
+    column: u32,
+) -> f32 {
     let ([height, width], [above, left]) = (window.input, window.padding);
     let mut sum = 0.0;
     let mut i = 0;
     while i < SIZE {
         // What lies before the image wraps round to far after it.
         let y = (row * window.stride[0] + i).wrapping_sub(above);
+        let line = (y as usize).wrapping_mul(window.input_line());
         let mut j = 0;
         while j < SIZE {
             let x_ = (column * window.stride[1] + j).wrapping_sub(left);
             let inside = (y < height) & (x_ < width);
+            let index = line.wrapping_add(x_.wrapping_mul(window.pixel()) as usize);
             // SAFETY: in the plane where it is loaded.
-            sum += unsafe { x.load_if(inside, y.wrapping_mul(width).wrapping_add(x_) as usize, 0.0) };
+            sum += unsafe { x.load_if(inside, index, T::from_f32(0.0)) }.to_f32();
             j += 1;
         }
         i += 1;
@@ -128,85 +142,78 @@ unsafe fn small_window<const SIZE: u32>(window: Window, x: Global<f32>, row: u32
 ///
 /// # Safety
 /// The module's.
-#[kernel(max_threads = THREADS, min_blocks = MIN_BLOCKS)]
-pub unsafe fn avg_pool_forward_f32(
-    x: Global<f32>,
-    y: GlobalMut<f32>,
-    window: Window,
+#[kernel(max_threads = THREADS, min_blocks = MIN_BLOCKS, instances(T = [f32, f16, bf16], L = [Nchw, Nhwc]))]
+pub unsafe fn avg_pool_forward<T: Storage, L: Order>(
+    x: Global<T>,
+    y: GlobalMut<T>,
+    window: Window<L>,
     divisor: Divisor,
-    layout: Layout,
+    tiling: Tiling,
 ) {
     // SAFETY: the caller's.
-    unsafe { forward(x, y, window, divisor, layout, |x, row, column| any_window(window, x, row, column)) }
+    unsafe { forward(x, y, window, divisor, tiling, |x, row, column| any_window(window, x, row, column)) }
 }
 
-/// As [`avg_pool_forward_f32`], for windows of 2 by 2 positions.
+/// As [`avg_pool_forward`], for windows of `SIZE` by `SIZE` positions.
 ///
 /// # Safety
 /// The module's; the window is such.
-#[kernel(max_threads = THREADS, min_blocks = MIN_BLOCKS)]
-pub unsafe fn avg_pool_forward_2x2_f32(
-    x: Global<f32>,
-    y: GlobalMut<f32>,
-    window: Window,
+#[kernel(
+    max_threads = THREADS,
+    min_blocks = MIN_BLOCKS,
+    instances(T = [f32, f16, bf16], L = [Nchw, Nhwc], SIZE = [2, 3])
+)]
+pub unsafe fn avg_pool_forward_small<T: Storage, L: Order, const SIZE: u32>(
+    x: Global<T>,
+    y: GlobalMut<T>,
+    window: Window<L>,
     divisor: Divisor,
-    layout: Layout,
+    tiling: Tiling,
 ) {
     // SAFETY: the caller's.
-    unsafe { forward(x, y, window, divisor, layout, |x, row, column| small_window::<2>(window, x, row, column)) }
-}
-
-/// As [`avg_pool_forward_f32`], for windows of 3 by 3 positions.
-///
-/// # Safety
-/// The module's; the window is such.
-#[kernel(max_threads = THREADS, min_blocks = MIN_BLOCKS)]
-pub unsafe fn avg_pool_forward_3x3_f32(
-    x: Global<f32>,
-    y: GlobalMut<f32>,
-    window: Window,
-    divisor: Divisor,
-    layout: Layout,
-) {
-    // SAFETY: the caller's.
-    unsafe { forward(x, y, window, divisor, layout, |x, row, column| small_window::<3>(window, x, row, column)) }
+    unsafe {
+        forward(x, y, window, divisor, tiling, |x, row, column| small_window::<T, L, SIZE>(window, x, row, column))
+    }
 }
 
 /// `dx = sum of dy / divisor over the windows that cover the input + beta * dx`.
 ///
 /// # Safety
 /// The module's; `covering` is the window's.
-#[kernel(max_threads = THREADS, min_blocks = MIN_BLOCKS)]
-pub unsafe fn avg_pool_backward_f32(
-    dy: Global<f32>,
-    dx: GlobalMut<f32>,
+#[kernel(max_threads = THREADS, min_blocks = MIN_BLOCKS, instances(T = [f32, f16, bf16], L = [Nchw, Nhwc]))]
+pub unsafe fn avg_pool_backward<T: Storage, L: Order>(
+    dy: Global<T>,
+    dx: GlobalMut<T>,
     beta: f32,
-    window: Window,
+    window: Window<L>,
     covering: Covering,
     divisor: Divisor,
-    layout: Layout,
+    tiling: Tiling,
 ) {
-    let Some(plane) = layout.plane() else { return };
+    let Some(plane) = tiling.plane() else { return };
     // Nearly all windows have the same divisor: of these no one divides. It is a product with the reciprocal and not a
     // division of their sum, which may pass the largest float where the quotients do not.
     let full = divisor.of(window.size[0] as f32, window.size[1] as f32);
     let reciprocal = 1.0 / full;
-    // SAFETY: the plane, the row and the column exist, by the layout, and so do the outputs that cover them.
+    // SAFETY: the plane, the row and the place exist, by the tiling, and so do the outputs that cover them.
     unsafe {
         let dy = dy.offset(window.output_plane(plane));
-        for column in layout.columns() {
+        for place in tiling.places() {
+            let Pixel { column, channel } = tiling.pixel(&window, place);
             let across = covering.outputs(&window, 1, column);
-            for row in layout.rows() {
+            for row in tiling.rows() {
                 let mut sum = 0.0;
                 for output_row in covering.outputs(&window, 0, row) {
                     let rows = divisor.counted(&window, 0, output_row);
+                    let line = output_row as usize * window.output_line();
                     for output_column in across.clone() {
                         let of = divisor.of(rows, divisor.counted(&window, 1, output_column));
-                        let share = dy.load((output_row * window.output[1] + output_column) as usize);
+                        let share = get(dy, line + (output_column * window.pixel() + channel) as usize);
                         sum += if of == full { share * reciprocal } else { share / of };
                     }
                 }
-                put(dx, window.input_plane(plane) + (row * window.input[1] + column) as usize, sum, beta);
+                let input = window.input_plane(plane) + row as usize * window.input_line() + place as usize;
+                put(dx, input, sum, beta);
             }
         }
     }

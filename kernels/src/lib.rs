@@ -16,6 +16,7 @@ pub mod permute;
 pub mod prelu;
 mod reduce;
 pub mod relu;
+pub mod route;
 pub mod scale_add;
 pub mod sgd;
 pub mod softmax_cross_entropy;

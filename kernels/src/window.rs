@@ -1,16 +1,48 @@
-//! The window of a pooling kernel, as its launch carries it.
+//! The window of a pooling kernel, as its launch carries it, and what several such kernels do.
+//!
+//! One source serves both orders of images in memory. A *plane* here is what has its rows of pixels one after another: a
+//! channel of an image, or, with the channels last, the whole image. The two differ in how many elements there are from a
+//! pixel to the next ([`Order`]), and in which threads are neighbours: those of neighbouring elements, whatever they are
+//! ([`Tiling`]), so that accesses are coalesced in both.
+
+use core::marker::PhantomData;
 
 use cuda_std::prelude::*;
 
-/// Sizes of one image and of the window slid over it. All but `planes` are per image plane, `[vertical, horizontal]`.
+/// The order of an image's elements in memory; pooling kernels have an instance for each.
+pub trait Order: Copy + PartialEq + Send + Sync + 'static {
+    /// Whether the channels of a pixel are neighbours.
+    const CHANNELS_LAST: bool;
+}
+
+/// Row-major `[N, C, H, W]`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Nchw;
+
+/// Row-major `[N, H, W, C]`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Nhwc;
+
+impl Order for Nchw {
+    const CHANNELS_LAST: bool = false;
+}
+
+impl Order for Nhwc {
+    const CHANNELS_LAST: bool = true;
+}
+
+/// Sizes of the planes and of the window slid over them; pairs are `[vertical, horizontal]`, in pixels.
 ///
-/// The host has checked that every window begins inside the padded image, that `padding <= size / 2`, and that a plane
-/// has fewer than 2³¹ elements.
+/// The host has checked that every window begins inside the padded image, that `padding <= size / 2`, and that the number
+/// of planes, the elements of a row and the furthest coordinate that a window reaches are below 2³¹. A plane may have
+/// more elements: only what is within a row is counted in 32 bits.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Window {
-    /// Planes: batch times channels.
+pub struct Window<L: Order> {
+    /// Planes: batch times channels, or batch with the channels last.
     pub planes: u32,
+    /// Channels that are neighbours: 1, or all with the channels last.
+    pub channels: u32,
     /// Height and width of the input.
     pub input: [u32; 2],
     /// Height and width of the output.
@@ -23,10 +55,12 @@ pub struct Window {
     pub padding: [u32; 2],
     /// Steps between positions.
     pub dilation: [u32; 2],
+    /// What `channels` is the number of.
+    pub order: PhantomData<L>,
 }
 
 // SAFETY: `repr(C)` with only `u32` inside: no padding, no pointers, the same layout on host and device.
-unsafe impl KernelParam for Window {}
+unsafe impl<L: Order> KernelParam for Window<L> {}
 
 /// Where a window begins inside the image, along one axis.
 #[derive(Clone, Copy, Debug)]
@@ -37,17 +71,35 @@ pub(crate) struct Inside {
     pub coordinate: u32,
 }
 
-impl Window {
+impl<L: Order> Window<L> {
+    /// Elements from a pixel to the next in its row.
+    #[inline(always)]
+    pub(crate) fn pixel(&self) -> u32 {
+        if L::CHANNELS_LAST { self.channels } else { 1 }
+    }
+
+    /// Elements of a row of the input.
+    #[inline(always)]
+    pub(crate) fn input_line(&self) -> usize {
+        (self.input[1] * self.pixel()) as usize
+    }
+
+    /// Elements of a row of the output.
+    #[inline(always)]
+    pub(crate) fn output_line(&self) -> usize {
+        (self.output[1] * self.pixel()) as usize
+    }
+
     /// Where plane `plane` of the input begins.
     #[inline(always)]
-    pub(crate) fn input_plane(&self, plane: u64) -> usize {
-        (plane * (self.input[0] * self.input[1]) as u64) as usize
+    pub(crate) fn input_plane(&self, plane: u32) -> usize {
+        plane as usize * (self.input[0] as usize * self.input_line())
     }
 
     /// Where plane `plane` of the output begins.
     #[inline(always)]
-    pub(crate) fn output_plane(&self, plane: u64) -> usize {
-        (plane * (self.output[0] * self.output[1]) as u64) as usize
+    pub(crate) fn output_plane(&self, plane: u32) -> usize {
+        plane as usize * (self.output[0] as usize * self.output_line())
     }
 
     /// Where the window of an output begins inside the image.
@@ -118,7 +170,7 @@ unsafe impl KernelParam for Covering {}
 
 impl Covering {
     /// Those of this window.
-    pub fn new(window: &Window) -> Self {
+    pub fn new<L: Order>(window: &Window<L>) -> Self {
         Self {
             stride: [Divider::new(window.stride[0]), Divider::new(window.stride[1])],
             dilation: [Divider::new(window.dilation[0]), Divider::new(window.dilation[1])],
@@ -128,7 +180,7 @@ impl Covering {
 
     /// The outputs along `axis` whose windows reach over this input; with dilation also some that step over it.
     #[inline(always)]
-    pub(crate) fn outputs(&self, window: &Window, axis: usize, input: u32) -> Steps {
+    pub(crate) fn outputs<L: Order>(&self, window: &Window<L>, axis: usize, input: u32) -> Steps {
         let last = input + window.padding[axis];
         let extent = (window.size[axis] - 1) * window.dilation[axis] + 1;
         let first = if last < extent { 0 } else { self.stride[axis].divide(last - extent) + 1 };
@@ -153,45 +205,56 @@ const MOST_COLUMNS: u32 = 128;
 /// Rows that a thread takes, where no more are needed: what it works out about its column serves for all of them.
 const ROWS: u32 = 4;
 
-/// How blocks and threads are laid over the cells of planes, one thread for a column of a few rows.
+/// How blocks and threads are laid over the elements of planes, one thread for one place in a few rows.
 ///
-/// A block is as wide as the plane where that is possible, so that neighbouring threads have neighbouring cells also
-/// from one row to the next; of small planes it takes several. No thread divides.
+/// A block is as wide as the plane where that is possible, so that neighbouring threads have neighbouring elements also
+/// from one row to the next; of small planes it takes several. No thread divides, but once by the number of channels where
+/// these are last.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Layout {
+pub struct Tiling {
     planes: u32,
-    /// Height and width.
+    /// Rows, and elements of a row.
     size: [u32; 2],
     /// Rows of a thread, a block's height apart.
     rows: u32,
+    channels: Divider,
 }
 
 // SAFETY: `repr(C)` with only `u32` inside.
-unsafe impl KernelParam for Layout {}
+unsafe impl KernelParam for Tiling {}
 
-impl Layout {
-    /// The layout over planes of this height and width, none of them zero, and the grid and the block of its launch.
-    pub fn new(planes: u32, size: [u32; 2]) -> (Self, [u32; 3], [u32; 3]) {
-        let [height, width] = size;
+impl Tiling {
+    /// The tiling over planes of this height and width in pixels, the window's input or output, neither zero; and the grid
+    /// and the block of its launch.
+    pub fn new<L: Order>(window: &Window<L>, [height, width]: [u32; 2]) -> (Self, [u32; 3], [u32; 3]) {
+        let (planes, width) = (window.planes, width * window.pixel());
         let columns = width.div_ceil(width.div_ceil(MOST_COLUMNS));
         let lines = (THREADS / columns).min(height);
         let depth = (THREADS / (columns * lines)).min(planes.max(1)).min(64);
         let rows = ROWS.min(height.div_ceil(lines)).max(height.div_ceil(lines * MOST_BLOCKS));
         let grid = [planes.div_ceil(depth), height.div_ceil(lines * rows), width.div_ceil(columns).min(MOST_BLOCKS)];
-        (Self { planes, size, rows }, grid, [columns, lines, depth])
+        let channels = Divider::new(window.pixel());
+        (Self { planes, size: [height, width], rows, channels }, grid, [columns, lines, depth])
     }
 
     /// The plane of this thread; none for threads past the last.
     #[inline(always)]
-    pub fn plane(self) -> Option<u64> {
+    pub fn plane(self) -> Option<u32> {
         let plane = thread::block_idx_x() * thread::block_dim_z() + thread::thread_idx_z();
-        if plane < self.planes { Some(plane as u64) } else { None }
+        if plane < self.planes { Some(plane) } else { None }
     }
 
-    /// The columns of this thread.
+    /// The column and the channel of the element at this place in a row.
     #[inline(always)]
-    pub fn columns(self) -> Steps {
+    pub(crate) fn pixel<L: Order>(self, window: &Window<L>, place: u32) -> Pixel {
+        let column = if L::CHANNELS_LAST { self.channels.divide(place) } else { place };
+        Pixel { column, channel: place - column * window.pixel() }
+    }
+
+    /// The places in a row that are this thread's.
+    #[inline(always)]
+    pub fn places(self) -> Steps {
         let step = thread::grid_dim_z() * thread::block_dim_x();
         Steps { next: thread::block_idx_z() * thread::block_dim_x() + thread::thread_idx_x(), step, end: self.size[1] }
     }
@@ -205,6 +268,14 @@ impl Layout {
         let end = if end < self.size[0] { end } else { self.size[0] };
         Steps { next: first + thread::thread_idx_y(), step, end }
     }
+}
+
+/// What an element of a row is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pixel {
+    pub column: u32,
+    /// 0 where a plane has one.
+    pub channel: u32,
 }
 
 /// `next`, `next + step` and so on below `end`.
@@ -230,6 +301,30 @@ impl Iterator for Steps {
     }
 }
 
+/// An integer that names a position of a window.
+pub trait Position: Element {
+    /// `position`, which the type can name: the type was chosen by the window.
+    fn narrow(position: u32) -> Self;
+    /// The position.
+    fn widen(self) -> u32;
+}
+
+macro_rules! positions {
+    ($($t:ty)*) => {$(
+        impl Position for $t {
+            #[inline(always)]
+            fn narrow(position: u32) -> Self {
+                position as Self
+            }
+            #[inline(always)]
+            fn widen(self) -> u32 {
+                self as u32
+            }
+        }
+    )*};
+}
+positions!(u8 u16);
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -249,21 +344,37 @@ mod tests {
         }
     }
 
+    fn covers<L: Order + Default>(planes: u32, channels: u32, size: [u32; 2]) {
+        let window = Window::<L> { planes, channels, ..Window::default() };
+        let (tiling, grid, block) = Tiling::new(&window, size);
+        let what = format!("{planes} {channels} {size:?}: {grid:?} {block:?}");
+        let covers = |axis: usize, each: u32, n: u32| u64::from(grid[axis]) * u64::from(each) >= u64::from(n);
+        assert!(block.iter().product::<u32>() <= THREADS && block[2] <= 64, "{what}");
+        assert!(grid[1] <= MOST_BLOCKS && grid[2] <= MOST_BLOCKS, "{what}");
+        assert!(covers(0, block[2], planes) && covers(1, block[1] * tiling.rows, size[0]), "{what}");
+    }
+
     #[test]
-    fn layouts_cover_every_cell_within_the_limits() {
+    fn tilings_cover_every_row_within_the_limits() {
         for planes in [1, 5, 4096, 1 << 30] {
             for size in
                 [[1, 1], [7, 7], [1, 300], [300, 1], [56, 56], [112, 112], [1, (1 << 31) - 1], [(1 << 31) - 1, 1]]
             {
-                let (layout, grid, block) = Layout::new(planes, size);
-                let covers = |axis: usize, each: u32, n: u32| u64::from(grid[axis]) * u64::from(each) >= u64::from(n);
-                assert!(block.iter().product::<u32>() <= THREADS && block[2] <= 64, "{planes} {size:?}: {block:?}");
-                assert!(grid[1] <= MOST_BLOCKS && grid[2] <= MOST_BLOCKS, "{planes} {size:?}: {grid:?}");
-                assert!(
-                    covers(0, block[2], planes) && covers(1, block[1] * layout.rows, size[0]),
-                    "{size:?}: {grid:?}"
-                );
+                covers::<Nchw>(planes, 1, size);
+                for channels in [1, 3, 64, 2048].into_iter().filter(|channels| size[1] < (1 << 31) / channels) {
+                    covers::<Nhwc>(planes, channels, size);
+                }
             }
+        }
+    }
+
+    #[test]
+    fn places_are_pixels_and_channels() {
+        let window = Window::<Nhwc> { planes: 1, channels: 7, ..Window::default() };
+        let (tiling, ..) = Tiling::new(&window, [2, 5]);
+        for place in 0..35 {
+            let Pixel { column, channel } = tiling.pixel(&window, place);
+            assert_eq!((column, channel), (place / 7, place % 7));
         }
     }
 }

@@ -5,19 +5,21 @@ use std::num::NonZero;
 use ferrolayer::ops::Window;
 use ferrolayer::ops::avg_pool::{self, Divisor};
 use ferrolayer::testing::{assert_close, gradcheck};
-use ferrolayer::{Device, Out, Tensor};
+use ferrolayer::{Device, Layout, Out, Real, Tensor, bf16, f16};
 
-use crate::max_pool::{Case, absolute, cases};
+use crate::huge::{self, Huge};
+use crate::max_pool::{Case, LAYOUTS, absolute, cases, in_both_layouts, strides_like};
 use crate::support::*;
 
 pub fn tests() -> Vec<Trial> {
     let mut tests = vec![
         on_cpu("avg_pool::worked_example", || worked_example(&Device::cpu())),
-        on_cpu("avg_pool::matches_the_definition", || {
-            chosen().into_iter().try_for_each(|case| matches_the_definition(&case))
-        }),
+        on_cpu("avg_pool::matches_the_definition::f32", all_match_the_definition::<f32>),
+        on_cpu("avg_pool::matches_the_definition::f64", all_match_the_definition::<f64>),
+        on_cpu("avg_pool::matches_the_definition::f16", all_match_the_definition::<f16>),
+        on_cpu("avg_pool::matches_the_definition::bf16", all_match_the_definition::<bf16>),
         on_cpu("avg_pool::matches_the_definition_on_random_windows", || {
-            for_random(300, cases(1), |case| matches_the_definition(&case))
+            for_random(300, cases(1), |case| in_both_layouts(|layout| matches_the_definition::<f32>(&case, layout)))
         }),
         on_cpu("avg_pool::gradient_matches_finite_difference", gradient_matches_finite_difference),
         on_cpu("avg_pool::edge_values", || edge_values(&Device::cpu())),
@@ -28,22 +30,34 @@ pub fn tests() -> Vec<Trial> {
         on_cpu("avg_pool::rejects_padding_over_half", rejects_padding_over_half),
         on_cpu("avg_pool::rejects_gradients_of_other_shapes", rejects_gradients_of_other_shapes),
         on_cpu("avg_pool::rejects_tensors_elsewhere", rejects_tensors_elsewhere),
+        on_cpu("avg_pool::rejects_other_layouts", rejects_other_layouts),
+        on_cpu("avg_pool::takes_either_layout_of_one_pixel", takes_either_layout_of_one_pixel),
+        on_cpu("avg_pool::rejects_f64_on_a_gpu", rejects_f64_on_a_gpu),
+        on_cpu("avg_pool::rejects_rows_past_31_bits", rejects_rows_past_31_bits),
     ];
     tests.extend(on_each_gpu("avg_pool::worked_example", worked_example));
-    tests.extend(on_each_gpu("avg_pool::matches_cpu", |gpu| {
-        chosen().iter().try_for_each(|case| matches_cpu(gpu, case))
-    }));
+    tests.extend(on_each_gpu("avg_pool::matches_cpu::f32", |gpu| match_cpu::<f32>(gpu, &chosen())));
+    tests.extend(on_each_gpu("avg_pool::matches_cpu::f16", |gpu| match_cpu::<f16>(gpu, &chosen())));
+    tests.extend(on_each_gpu("avg_pool::matches_cpu::bf16", |gpu| match_cpu::<bf16>(gpu, &chosen())));
     tests.extend(on_each_gpu("avg_pool::matches_cpu_on_random_windows", |gpu| {
-        for_random(10, cases(1), |case| matches_cpu(gpu, &case))
+        for_random(10, cases(1), |case| match_cpu::<f32>(gpu, &[case]))
     }));
     tests.extend(on_each_gpu("avg_pool::edge_values", edge_values));
     tests.extend(on_each_gpu("avg_pool::edge_empty_batch", empty_batch));
     tests.push(on_real_gpu("avg_pool::matches_cpu_at_full_size", |gpu| {
-        large().iter().try_for_each(|case| matches_cpu(gpu, case))
+        match_cpu::<f32>(gpu, &large())?;
+        match_cpu::<bf16>(gpu, &large())
     }));
     tests.push(on_real_gpu("avg_pool::matches_cpu_on_many_random_windows", |gpu| {
-        for_random(100, cases(1), |case| matches_cpu(gpu, &case))
+        for_random(100, cases(1), |case| {
+            match_cpu::<f32>(gpu, std::slice::from_ref(&case))?;
+            match_cpu::<f16>(gpu, &[case])
+        })
     }));
+    tests.extend(
+        huge::LARGEST
+            .map(|(name, huge)| on_real_gpu(&format!("avg_pool::huge_{name}"), move |gpu| matches_crops(gpu, &huge))),
+    );
     tests
 }
 
@@ -63,6 +77,13 @@ fn chosen() -> Vec<Case> {
         Case { shape: [1, 2, 11, 17], window: Window::new([2, 1]).stride([3, 4]) },
         Case { shape: [2, 2, 19, 20], window: Window::new([19, 20]) },
         Case { shape: [1, 1, 20, 40], window: Window::new([18, 17]).stride([1, 2]).padding([9, 8]) },
+        Case { shape: [1, 2, 66, 70], window: Window::new([64, 64]).stride([3, 5]) },
+        Case {
+            shape: [1, 1, 70, 67],
+            window: Window::new([65, 66]).stride([40, 50]).padding([32, 33]).ceil_mode(true),
+        },
+        // More channels than a block has columns.
+        Case { shape: [2, 300, 3, 5], window: window(2, 2).padding([1, 1]) },
     ]
 }
 
@@ -106,85 +127,114 @@ fn counts(case: &Case, divisor: &Divisor) -> Vec<f64> {
 }
 
 /// The sums of the terms and of their magnitudes, in f64: of `y` given `x`.
-fn define_forward(case: &Case, divisor: &Divisor, x: &[f32]) -> (Vec<f32>, Vec<f64>) {
+fn define_forward<T: Real>(case: &Case, divisor: &Divisor, x: &[T]) -> (Vec<T>, Vec<f64>) {
     let counts = counts(case, divisor);
     let (mut y, mut size) = (vec![0.0; counts.len()], vec![0.0; counts.len()]);
     case.visit(|output, input, _| {
-        let term = f64::from(x[input]) / counts[output];
+        let term = x[input].f64() / counts[output];
         y[output] += term;
         size[output] += term.abs();
     });
-    (y.into_iter().map(|v| v as f32).collect(), size)
+    (y.into_iter().map(T::of).collect(), size)
 }
 
 /// The same of `dx + beta * old`, given `dy`.
-fn define_backward(case: &Case, divisor: &Divisor, dy: &[f32], beta: f64, old: &[f32]) -> (Vec<f32>, Vec<f64>) {
+fn define_backward<T: Real>(case: &Case, divisor: &Divisor, dy: &[T], beta: f64, old: &[T]) -> (Vec<T>, Vec<f64>) {
     let counts = counts(case, divisor);
-    let mut dx: Vec<f64> = old.iter().map(|old| if beta == 0.0 { 0.0 } else { beta * f64::from(*old) }).collect();
+    let mut dx: Vec<f64> = old.iter().map(|old| if beta == 0.0 { 0.0 } else { beta * old.f64() }).collect();
     let mut size: Vec<f64> = dx.iter().map(|v| v.abs()).collect();
     case.visit(|output, input, _| {
-        let term = f64::from(dy[output]) / counts[output];
+        let term = dy[output].f64() / counts[output];
         dx[input] += term;
         size[input] += term.abs();
     });
-    (dx.into_iter().map(|v| v as f32).collect(), size)
+    (dx.into_iter().map(T::of).collect(), size)
 }
 
-fn matches_the_definition(case: &Case) -> Outcome {
+fn all_match_the_definition<T: Real>() -> Outcome {
+    chosen().iter().try_for_each(|case| in_both_layouts(|layout| matches_the_definition::<T>(case, layout)))
+}
+
+fn matches_the_definition<T: Real>(case: &Case, layout: Layout) -> Outcome {
     let device = Device::Cpu(ferrolayer::device::Cpu::poisoning());
     let terms = case.window.positions() + 1;
-    let x = normal_tensor::<f32>(&device, 1, &case.shape);
-    let dy = normal_tensor::<f32>(&device, 2, &case.output_shape());
-    let old = normal_tensor::<f32>(&device, 3, &case.shape);
+    let x = normal_tensor::<T>(&device, 1, &case.shape).to_layout(layout)?;
+    let dy = normal_tensor::<T>(&device, 2, &case.output_shape()).to_layout(layout)?;
+    let old = normal_tensor::<T>(&device, 3, &case.shape).to_layout(layout)?;
     for divisor in divisors() {
+        let what = |what: &str| format!("{what} of {case:?}, {layout:?}, {divisor:?}");
         let y = avg_pool::forward(&x, &case.window, &divisor)?;
-        assert_eq!(y.shape(), case.output_shape(), "{case:?}");
+        assert_eq!((y.shape(), y.strides()), (&case.output_shape()[..], &strides_like(&x, y.shape())[..]), "{case:?}");
         let (expected, size) = define_forward(case, &divisor, &x.to_vec()?);
-        assert_close(&format!("y of {case:?}, {divisor:?}"), &y.to_vec()?, &expected, terms, &size)?;
+        assert_close(&what("y"), &y.to_vec()?, &expected, terms, &size)?;
 
         // With beta = 0 what dx held must not matter: it is NaN.
         for beta in [0.0, -0.5] {
             let mut dx = if beta == 0.0 { x.empty_like()? } else { old.clone() };
             let out = Out { tensor: &mut dx, beta };
             avg_pool::backward(&dy, &case.window, &divisor, &case.shape, out)?;
-            let (expected, size) = define_backward(case, &divisor, &dy.to_vec()?, beta.into(), &old.to_vec()?);
-            let what = format!("dx of {case:?}, {divisor:?}, beta {beta}");
-            assert_close(&what, &dx.to_vec()?, &expected, terms, &size)?;
+            let (expected, size) = define_backward(case, &divisor, &dy.to_vec()?, beta, &old.to_vec()?);
+            assert_close(&what(&format!("dx with beta {beta}")), &dx.to_vec()?, &expected, terms, &size)?;
         }
     }
     Ok(())
 }
 
-fn matches_cpu(gpu: &Device, case: &Case) -> Outcome {
+fn match_cpu<T: Real>(gpu: &Device, cases: &[Case]) -> Outcome {
+    cases.iter().try_for_each(|case| in_both_layouts(|layout| matches_cpu::<T>(gpu, case, layout)))
+}
+
+fn matches_cpu<T: Real>(gpu: &Device, case: &Case, layout: Layout) -> Outcome {
     let cpu = Device::cpu();
     let terms = case.window.positions() + 1;
-    let x = normal_tensor::<f32>(&cpu, 1, &case.shape);
-    let dy = normal_tensor::<f32>(&cpu, 2, &case.output_shape());
-    let old = normal_tensor::<f32>(&cpu, 3, &case.shape);
-    let forward = |device: &Device, x: &Tensor<f32>, divisor: &Divisor| {
-        avg_pool::forward(&x.to(device)?, &case.window, divisor)?.to_vec()
-    };
-    let backward = |device: &Device, dy: &Tensor<f32>, divisor: &Divisor, beta: f64| {
-        let mut dx = if beta == 0.0 { Tensor::empty(device, &case.shape)? } else { old.to(device)? };
+    let x = normal_tensor::<T>(&cpu, 1, &case.shape).to_layout(layout)?;
+    let dy = normal_tensor::<T>(&cpu, 2, &case.output_shape()).to_layout(layout)?;
+    let old = normal_tensor::<T>(&cpu, 3, &case.shape).to_layout(layout)?;
+    let forward =
+        |device: &Device, x: &Tensor<T>, divisor: &Divisor| avg_pool::forward(&x.to(device)?, &case.window, divisor);
+    let backward = |device: &Device, dy: &Tensor<T>, divisor: &Divisor, beta: f64| -> ferrolayer::Result<_> {
+        let mut dx = old.to(device)?;
         let out = Out { tensor: &mut dx, beta };
         avg_pool::backward(&dy.to(device)?, &case.window, divisor, &case.shape, out)?;
-        dx.to_vec()
+        Ok(dx)
     };
-    let magnitudes = |values: Vec<f32>| values.into_iter().map(|v| f64::from(v.abs())).collect::<Vec<f64>>();
     for divisor in divisors() {
-        let size = magnitudes(forward(&cpu, &absolute(&x)?, &divisor)?);
+        let what = |what: &str| format!("{what} of {case:?}, {layout:?}, {divisor:?}");
+        let size = sizes(&forward(&cpu, &absolute(&x)?, &divisor)?);
         let (got, expected) = (forward(gpu, &x, &divisor)?, forward(&cpu, &x, &divisor)?);
-        assert_close(&format!("y of {case:?}, {divisor:?}"), &got, &expected, terms, &size)?;
-        assert!(got == forward(gpu, &x, &divisor)?, "y of {case:?}, {divisor:?}, again");
+        assert_eq!(got.strides(), strides_like(&x, got.shape()), "{case:?}");
+        assert_close(&what("y"), &got.to_vec()?, &expected.to_vec()?, terms, &size)?;
+        assert_same_bits(&what("y again"), &forward(gpu, &x, &divisor)?, &got)?;
 
-        let size = magnitudes(backward(&cpu, &absolute(&dy)?, &divisor, 0.0)?);
-        let size: Vec<f64> = size.iter().zip(old.to_vec()?).map(|(size, old)| size + f64::from(old.abs())).collect();
+        let shares = backward(&cpu, &absolute(&dy)?, &divisor, 0.0)?;
+        let size: Vec<f64> = sizes(&shares).iter().zip(sizes(&old)).map(|(size, old)| size + old).collect();
         for beta in [0.0, -0.5] {
             let (got, expected) = (backward(gpu, &dy, &divisor, beta)?, backward(&cpu, &dy, &divisor, beta)?);
-            let what = format!("dx of {case:?}, {divisor:?}, beta {beta}");
-            assert_close(&what, &got, &expected, terms, &size)?;
-            assert!(got == backward(gpu, &dy, &divisor, beta)?, "{what}, again");
+            let what = what(&format!("dx with beta {beta}"));
+            assert_close(&what, &got.to_vec()?, &expected.to_vec()?, terms, &size)?;
+            assert_same_bits(&format!("{what}, again"), &backward(gpu, &dy, &divisor, beta)?, &got)?;
         }
+    }
+    Ok(())
+}
+
+/// Tensors past 2³² elements, around the places where the index passes 2³¹ and 2³²: each crop is what the CPU makes of it.
+fn matches_crops(gpu: &Device, huge: &Huge) -> Outcome {
+    let divisor = Divisor::default();
+    let y = huge.download(avg_pool::forward(&huge.input::<f16>(gpu)?, &huge.window(), &divisor)?)?;
+    for crop in huge.crops() {
+        crop.assert_output("y", &y, &avg_pool::forward(&crop.input::<f16>()?, &huge.window(), &divisor)?)?;
+    }
+    drop(y);
+    let mut dx = huge.empty_input::<f16>(gpu)?;
+    let out = Out::write(&mut dx);
+    avg_pool::backward(&huge.output::<f16>(gpu)?, &huge.window(), &divisor, &huge.shape, out)?;
+    let dx = huge.download(dx)?;
+    for crop in huge.crops() {
+        let mut expected = crop.input::<f16>()?;
+        let shape = expected.shape().to_vec();
+        avg_pool::backward(&crop.output()?, &huge.window(), &divisor, &shape, Out::write(&mut expected))?;
+        crop.assert_interior("dx", &dx, &expected)?;
     }
     Ok(())
 }
@@ -312,4 +362,50 @@ fn rejects_tensors_elsewhere() -> Outcome {
     let moves = "like the other tensors; `Tensor::to` moves it";
     let expected = format!("avg_pool.backward: dx is on the emulated GPU, expected the CPU {moves}");
     assert_error(result, &expected)
+}
+
+fn rejects_f64_on_a_gpu() -> Outcome {
+    let gpu = Device::Gpu(ferrolayer::device::Gpu::emulated());
+    let x = Tensor::<f64>::zeros(&gpu, &[1, 1, 4, 4])?;
+    let expected = "avg_pool.forward: x holds f64, which the emulated GPU does not compute; expected f32, f16 or bf16";
+    assert_error(avg_pool::forward(&x, &Window::new([2, 2]), &Divisor::default()), expected)
+}
+
+fn rejects_other_layouts() -> Outcome {
+    let cpu = Device::cpu();
+    let (window, divisor) = (Window::new([2, 2]), Divisor::default());
+    let told = |strides: &str, expected: &str| {
+        format!("has shape {strides}, expected {expected} order; `Tensor::to_layout` copies it")
+    };
+    let x = Tensor::<f32>::zeros(&cpu, &[2, 3, 4, 6])?;
+    let result = avg_pool::forward(&x.clone().permute(&[0, 1, 3, 2])?, &window, &divisor);
+    let expected = told("[2, 3, 6, 4] and strides [72, 24, 1, 6]", "row-major or channels-last");
+    assert_error(result, &format!("avg_pool.forward: x {expected}"))?;
+    let dy = avg_pool::forward(&x, &window, &divisor)?;
+    let mut dx = x.to_layout(Layout::ChannelsLast)?;
+    let result = avg_pool::backward(&dy, &window, &divisor, x.shape(), Out::write(&mut dx));
+    let expected = told("[2, 3, 4, 6] and strides [72, 1, 18, 3]", "row-major");
+    assert_error(result, &format!("avg_pool.backward: dx {expected}"))
+}
+
+/// A gradient of one pixel an image, as a dense layer gives it, has both layouts: it goes with inputs in either.
+fn takes_either_layout_of_one_pixel() -> Outcome {
+    let cpu = Device::cpu();
+    let (window, divisor) = (Window::new([4, 5]), Divisor::default());
+    let dy = normal_tensor::<f32>(&cpu, 1, &[2, 3, 1, 1]);
+    let mut results = Vec::new();
+    for layout in LAYOUTS {
+        let mut dx = Tensor::empty_in(&cpu, &[2, 3, 4, 5], layout)?;
+        avg_pool::backward(&dy, &window, &divisor, &[2, 3, 4, 5], Out::write(&mut dx))?;
+        results.push(dx);
+    }
+    assert_same_bits("dx", &results[1], &results[0])
+}
+
+fn rejects_rows_past_31_bits() -> Outcome {
+    let gpu = Device::Gpu(ferrolayer::device::Gpu::emulated());
+    let expected = "expected fewer than 2^31 elements a row, in fewer than 2^31 planes, and a window smaller than that";
+    let x = Tensor::<f32>::zeros(&gpu, &[0, 1, 1 << 31, 2])?;
+    let result = avg_pool::forward(&x, &Window::new([2, 2]), &Divisor::default());
+    assert_error(result, &format!("avg_pool.forward: x has shape [2147483648, 2], {expected}"))
 }

@@ -14,6 +14,7 @@ mod exp;
 mod faults;
 mod gaussian_pool;
 mod graphs;
+mod huge;
 mod max_pool;
 mod oracle;
 mod permute;

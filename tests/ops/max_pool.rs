@@ -3,19 +3,21 @@
 use ferrolayer::ops::Window;
 use ferrolayer::ops::max_pool::{self, Indices};
 use ferrolayer::testing::{assert_close, gradcheck};
-use ferrolayer::{Compute, Device, Out, Tensor};
+use ferrolayer::{Device, Layout, Out, Real, Tensor, bf16, f16};
 use proptest::prelude::*;
 
+use crate::huge::{self, Huge};
 use crate::support::*;
 
 pub fn tests() -> Vec<Trial> {
     let mut tests = vec![
         on_cpu("max_pool::worked_example", || worked_example(&Device::cpu())),
-        on_cpu("max_pool::matches_the_definition", || {
-            chosen().into_iter().try_for_each(|case| matches_the_definition(&case))
-        }),
+        on_cpu("max_pool::matches_the_definition::f32", all_match_the_definition::<f32>),
+        on_cpu("max_pool::matches_the_definition::f64", all_match_the_definition::<f64>),
+        on_cpu("max_pool::matches_the_definition::f16", all_match_the_definition::<f16>),
+        on_cpu("max_pool::matches_the_definition::bf16", all_match_the_definition::<bf16>),
         on_cpu("max_pool::matches_the_definition_on_random_windows", || {
-            for_random(300, cases(3), |case| matches_the_definition(&case))
+            for_random(300, cases(3), |case| in_both_layouts(|layout| matches_the_definition::<f32>(&case, layout)))
         }),
         on_cpu("max_pool::gradient_matches_finite_difference", gradient_matches_finite_difference),
         on_cpu("max_pool::edge_values", || edge_values(&Device::cpu())),
@@ -30,24 +32,36 @@ pub fn tests() -> Vec<Trial> {
         on_cpu("max_pool::rejects_gradients_of_other_shapes", rejects_gradients_of_other_shapes),
         on_cpu("max_pool::rejects_indices_of_other_windows", rejects_indices_of_other_windows),
         on_cpu("max_pool::rejects_tensors_elsewhere", rejects_tensors_elsewhere),
+        on_cpu("max_pool::rejects_other_layouts", rejects_other_layouts),
+        on_cpu("max_pool::takes_either_layout_of_one_pixel", takes_either_layout_of_one_pixel),
+        on_cpu("max_pool::rejects_planes_past_flat_indices", rejects_planes_past_flat_indices),
+        on_cpu("max_pool::rejects_rows_past_31_bits", rejects_rows_past_31_bits),
     ];
     tests.extend(on_each_gpu("max_pool::worked_example", worked_example));
-    tests.extend(on_each_gpu("max_pool::matches_cpu", |gpu| {
-        chosen().iter().try_for_each(|case| matches_cpu(gpu, case))
-    }));
+    tests.extend(on_each_gpu("max_pool::matches_cpu::f32", |gpu| match_cpu::<f32>(gpu, &chosen())));
+    tests.extend(on_each_gpu("max_pool::matches_cpu::f16", |gpu| match_cpu::<f16>(gpu, &chosen())));
+    tests.extend(on_each_gpu("max_pool::matches_cpu::bf16", |gpu| match_cpu::<bf16>(gpu, &chosen())));
     tests.extend(on_each_gpu("max_pool::matches_cpu_on_random_windows", |gpu| {
-        for_random(20, cases(3), |case| matches_cpu(gpu, &case))
+        for_random(20, cases(3), |case| match_cpu::<f32>(gpu, &[case]))
     }));
     tests.extend(on_each_gpu("max_pool::edge_values", edge_values));
     tests.extend(on_each_gpu("max_pool::edge_window_outside_the_image", window_outside_the_image));
     tests.extend(on_each_gpu("max_pool::edge_index_types", index_types));
     tests.extend(on_each_gpu("max_pool::edge_empty_batch", empty_batch));
     tests.push(on_real_gpu("max_pool::matches_cpu_at_full_size", |gpu| {
-        large().iter().try_for_each(|case| matches_cpu(gpu, case))
+        match_cpu::<f32>(gpu, &large())?;
+        match_cpu::<bf16>(gpu, &large())
     }));
     tests.push(on_real_gpu("max_pool::matches_cpu_on_many_random_windows", |gpu| {
-        for_random(200, cases(3), |case| matches_cpu(gpu, &case))
+        for_random(200, cases(3), |case| {
+            match_cpu::<f32>(gpu, std::slice::from_ref(&case))?;
+            match_cpu::<f16>(gpu, &[case])
+        })
     }));
+    tests.extend(
+        huge::LARGEST
+            .map(|(name, huge)| on_real_gpu(&format!("max_pool::huge_{name}"), move |gpu| matches_crops(gpu, &huge))),
+    );
     tests
 }
 
@@ -137,6 +151,10 @@ fn chosen() -> Vec<Case> {
         // One window for all.
         Case::new([2, 2, 19, 20], Window::new([19, 20])),
         Case::new([1, 1, 20, 40], Window::new([18, 17]).stride([1, 2]).padding([9, 8])),
+        Case::new([1, 2, 66, 70], Window::new([64, 64]).stride([3, 5])),
+        Case::new([1, 1, 70, 67], Window::new([65, 66]).stride([40, 50]).padding([32, 33]).ceil_mode(true)),
+        // More channels than a block has columns.
+        Case::new([2, 300, 3, 5], window(2, 2).padding([1, 1])),
     ]
 }
 
@@ -153,14 +171,21 @@ fn large() -> Vec<Case> {
     ]
 }
 
+/// Both orders of images in memory.
+pub const LAYOUTS: [Layout; 2] = [Layout::RowMajor, Layout::ChannelsLast];
+
+pub fn in_both_layouts(test: impl FnMut(Layout) -> Outcome) -> Outcome {
+    LAYOUTS.into_iter().try_for_each(test)
+}
+
 /// By SPEC.md's words: NaN wins, then the greatest; of equals the first in row-major order; padding never.
-fn define<T: Compute>(case: &Case, x: &[T]) -> (Vec<T>, Vec<u32>, Vec<u32>) {
-    let mut best: Vec<Option<(T, u32, u32)>> = vec![None; case.output_shape().iter().product()];
+fn define<T: Real>(case: &Case, x: &[T]) -> (Vec<f64>, Vec<u32>, Vec<u32>) {
+    let mut best: Vec<Option<(f64, u32, u32)>> = vec![None; case.output_shape().iter().product()];
     let plane = case.shape[2] * case.shape[3];
     case.visit(|output, input, position| {
-        let candidate = (x[input], position as u32, (input % plane) as u32);
+        let candidate = (x[input].f64(), position as u32, (input % plane) as u32);
         match best[output] {
-            Some((value, ..)) if value.is_nan() || x[input] <= value => {}
+            Some((value, ..)) if value.is_nan() || candidate.0 <= value => {}
             _ => best[output] = Some(candidate),
         }
     });
@@ -169,26 +194,42 @@ fn define<T: Compute>(case: &Case, x: &[T]) -> (Vec<T>, Vec<u32>, Vec<u32>) {
 }
 
 /// Integers from a small range, so that windows hold equals, and now and then NaN and infinities.
-fn awkward(seed: u64, len: usize) -> Vec<f32> {
-    let special = |v: f32| match v as i32 {
-        4 => f32::NAN,
-        5 => f32::INFINITY,
-        -4 => f32::NEG_INFINITY,
+pub fn awkward<T: Real>(seed: u64, len: usize) -> Vec<T> {
+    let special = |v: f64| match v as i32 {
+        4 => f64::NAN,
+        5 => f64::INFINITY,
+        -4 => f64::NEG_INFINITY,
         0 if v < 0.0 => -0.0,
-        whole => whole as f32,
+        whole => whole.into(),
     };
-    normal::<f32>(seed, len).into_iter().map(|v| special(2.0 * v)).collect()
+    normal::<f64>(seed, len).into_iter().map(|v| T::of(special(2.0 * v))).collect()
 }
 
-fn positions(indices: &Indices) -> ferrolayer::Result<Vec<u32>> {
+pub fn positions(indices: &Indices) -> ferrolayer::Result<Vec<u32>> {
     Ok(match indices {
         Indices::U8(indices) => indices.to_vec()?.into_iter().map(u32::from).collect(),
         Indices::U16(indices) => indices.to_vec()?.into_iter().map(u32::from).collect(),
     })
 }
 
-fn bits(values: &[f32]) -> Vec<u32> {
-    values.iter().map(|v| v.to_bits()).collect()
+pub fn strides_of(indices: &Indices) -> &[usize] {
+    match indices {
+        Indices::U8(indices) => indices.strides(),
+        Indices::U16(indices) => indices.strides(),
+    }
+}
+
+/// The strides that a tensor of this shape has in `x`'s layout.
+pub fn strides_like<T: Real>(x: &Tensor<T>, shape: &[usize]) -> Vec<usize> {
+    x.layout().and_then(|layout| layout.strides(shape)).expect("a layout of images")
+}
+
+/// Whether the numbers are the same, signs of zeros included, and NaN where NaN is.
+fn same_numbers<T: Real>(got: &Tensor<T>, expected: &[f64]) -> ferrolayer::Result<bool> {
+    let same = |(got, expected): (T, &f64)| {
+        got.f64().to_bits() == expected.to_bits() || got.f64().is_nan() && expected.is_nan()
+    };
+    Ok(got.to_vec()?.into_iter().zip(expected).all(same))
 }
 
 /// Whether windows have a position in the image all: dilation with padding can leave one without.
@@ -198,91 +239,129 @@ fn defined(case: &Case) -> bool {
     seen.iter().all(|seen| *seen)
 }
 
-fn matches_the_definition(case: &Case) -> Outcome {
+fn all_match_the_definition<T: Real>() -> Outcome {
+    chosen().iter().try_for_each(|case| in_both_layouts(|layout| matches_the_definition::<T>(case, layout)))
+}
+
+fn matches_the_definition<T: Real>(case: &Case, layout: Layout) -> Outcome {
     if !defined(case) {
         return Ok(());
     }
     let device = Device::Cpu(ferrolayer::device::Cpu::poisoning());
+    let tensor = |shape: &[usize], values: &[T]| Tensor::from_slice(&device, shape, values)?.to_layout(layout);
     let (len, outputs) = (case.shape.iter().product(), case.output_shape().iter().product());
-    for values in [awkward(1, len), normal(2, len)] {
-        let x = Tensor::from_slice(&device, &case.shape, &values)?;
+    for values in [awkward::<T>(1, len), normal(2, len)] {
+        let x = tensor(&case.shape, &values)?;
         let (y, index, flat) = define(case, &values);
         let got = max_pool::forward(&x, &case.window)?;
         assert_eq!(got.y.shape(), case.output_shape(), "{case:?}");
-        assert_eq!(bits(&got.y.to_vec()?), bits(&y), "y of {case:?}");
-        assert_eq!(positions(&got.indices)?, index, "indices of {case:?}");
-        assert_eq!(max_pool::flat_indices(&got.indices, &case.window, &case.shape)?.to_vec()?, flat, "flat {case:?}");
-        assert_eq!(bits(&max_pool::forward_inference(&x, &case.window)?.to_vec()?), bits(&y), "inference {case:?}");
+        let strides = strides_like(&x, &case.output_shape());
+        assert_eq!((got.y.strides(), strides_of(&got.indices)), (&strides[..], &strides[..]), "{case:?}");
+        assert!(same_numbers(&got.y, &y)?, "y of {case:?}, {layout:?}");
+        assert_eq!(positions(&got.indices)?, index, "indices of {case:?}, {layout:?}");
+        let got_flat = max_pool::flat_indices(&got.indices, &case.window, &case.shape)?;
+        assert_eq!((got_flat.to_vec()?, got_flat.strides()), (flat.clone(), got.y.strides()), "flat {case:?}");
+        assert_same_bits("inference", &max_pool::forward_inference(&x, &case.window)?, &got.y)?;
 
         // dx = sum of dy over the outputs whose maximum was there, in f64.
-        let (dy, old) = (normal::<f32>(3, outputs), normal::<f32>(4, len));
+        let (dy, old) = (normal::<T>(3, outputs), normal::<T>(4, len));
         let (mut dx, mut size) = (vec![0.0f64; len], vec![0.0f64; len]);
         let plane = case.shape[2] * case.shape[3];
         let output_plane = case.output_shape()[2] * case.output_shape()[3];
         for (output, flat) in flat.iter().enumerate() {
             let input = output / output_plane * plane + *flat as usize;
-            dx[input] += f64::from(dy[output]);
-            size[input] += f64::from(dy[output].abs());
+            dx[input] += dy[output].f64();
+            size[input] += dy[output].f64().abs();
         }
         let terms = case.window.positions() + 1;
-        let dy = Tensor::from_vec(&device, &case.output_shape(), dy)?;
+        let dy = tensor(&case.output_shape(), &dy)?;
         // What dx held must not matter: it is NaN.
         let mut got_dx = x.empty_like()?;
         max_pool::backward(&dy, &got.indices, &case.window, &case.shape, Out::write(&mut got_dx))?;
-        let expected: Vec<f32> = dx.iter().map(|v| *v as f32).collect();
-        assert_close(&format!("dx of {case:?}"), &got_dx.to_vec()?, &expected, terms, &size)?;
+        let expected: Vec<T> = dx.iter().map(|v| T::of(*v)).collect();
+        assert_close(&format!("dx of {case:?}, {layout:?}"), &got_dx.to_vec()?, &expected, terms, &size)?;
 
-        let mut added = Tensor::from_slice(&device, &case.shape, &old)?;
+        let mut added = tensor(&case.shape, &old)?;
         let out = Out { tensor: &mut added, beta: -0.5 };
         max_pool::backward(&dy, &got.indices, &case.window, &case.shape, out)?;
-        let expected: Vec<f32> = dx.iter().zip(&old).map(|(dx, old)| (dx - 0.5 * f64::from(*old)) as f32).collect();
-        let size: Vec<f64> = size.iter().zip(&old).map(|(size, old)| size + f64::from(old.abs())).collect();
-        assert_close(&format!("dx added of {case:?}"), &added.to_vec()?, &expected, terms, &size)?;
+        let expected: Vec<T> = dx.iter().zip(&old).map(|(dx, old)| T::of(dx - 0.5 * old.f64())).collect();
+        let size: Vec<f64> = size.iter().zip(&old).map(|(size, old)| size + old.f64().abs()).collect();
+        assert_close(&format!("dx added of {case:?}, {layout:?}"), &added.to_vec()?, &expected, terms, &size)?;
     }
     Ok(())
 }
 
-fn matches_cpu(gpu: &Device, case: &Case) -> Outcome {
+fn match_cpu<T: Real>(gpu: &Device, cases: &[Case]) -> Outcome {
+    cases.iter().try_for_each(|case| in_both_layouts(|layout| matches_cpu::<T>(gpu, case, layout)))
+}
+
+fn matches_cpu<T: Real>(gpu: &Device, case: &Case, layout: Layout) -> Outcome {
     let cpu = Device::cpu();
     let len: usize = case.shape.iter().product();
-    let old = normal_tensor::<f32>(&cpu, 3, &case.shape);
-    for values in [awkward(1, len), normal(2, len)] {
-        let x = Tensor::from_vec(&cpu, &case.shape, values)?;
+    let old = normal_tensor::<T>(&cpu, 3, &case.shape).to_layout(layout)?;
+    for values in [awkward::<T>(1, len), normal(2, len)] {
+        let what = |what: &str| format!("{what} of {case:?}, {layout:?}");
+        let x = Tensor::from_vec(&cpu, &case.shape, values)?.to_layout(layout)?;
         let expected = max_pool::forward(&x, &case.window)?;
         let got = max_pool::forward(&x.to(gpu)?, &case.window)?;
-        let inference = max_pool::forward_inference(&x.to(gpu)?, &case.window)?;
-        let expected_bits = bits(&expected.y.to_vec()?);
-        assert!(bits(&got.y.to_vec()?) == expected_bits, "y of {case:?}");
-        assert!(bits(&inference.to_vec()?) == expected_bits, "inference of {case:?}");
-        assert!(positions(&got.indices)? == positions(&expected.indices)?, "indices of {case:?}");
+        let strides = strides_like(&x, &case.output_shape());
+        assert_eq!((got.y.strides(), strides_of(&got.indices)), (&strides[..], &strides[..]), "{case:?}");
+        assert_same_bits(&what("y"), &got.y, &expected.y)?;
+        assert_same_bits(&what("inference"), &max_pool::forward_inference(&x.to(gpu)?, &case.window)?, &expected.y)?;
+        assert!(positions(&got.indices)? == positions(&expected.indices)?, "indices of {case:?}, {layout:?}");
         let flat = |indices| max_pool::flat_indices(indices, &case.window, &case.shape);
-        assert_same_bits(&format!("flat indices of {case:?}"), &flat(&got.indices)?, &flat(&expected.indices)?)?;
+        assert_same_bits(&what("flat indices"), &flat(&got.indices)?, &flat(&expected.indices)?)?;
 
-        let dy = normal_tensor::<f32>(&cpu, 4, &case.output_shape());
-        let backward = |device: &Device, indices: &Indices, dy: &Tensor<f32>, beta: f64| {
-            let mut dx = if beta == 0.0 { Tensor::empty(device, &case.shape)? } else { old.to(device)? };
+        let dy = normal_tensor::<T>(&cpu, 4, &case.output_shape()).to_layout(layout)?;
+        let backward = |device: &Device, indices: &Indices, dy: &Tensor<T>, beta: f64| -> ferrolayer::Result<_> {
+            let mut dx = old.to(device)?;
             let out = Out { tensor: &mut dx, beta };
             max_pool::backward(&dy.to(device)?, indices, &case.window, &case.shape, out)?;
-            dx.to_vec()
+            Ok(dx)
         };
-        let magnitude: Vec<f64> = backward(&cpu, &expected.indices, &absolute(&dy)?, 0.0)?
-            .iter()
-            .zip(old.to_vec()?)
-            .map(|(sum, old)| f64::from(*sum) + f64::from(old.abs()))
-            .collect();
+        let routed = backward(&cpu, &expected.indices, &absolute(&dy)?, 0.0)?;
+        let magnitude: Vec<f64> = sizes(&routed).iter().zip(sizes(&old)).map(|(sum, old)| sum + old).collect();
         for beta in [0.0, -0.5] {
             let dx = backward(gpu, &got.indices, &dy, beta)?;
-            let expected = backward(&cpu, &expected.indices, &dy, beta)?;
-            let what = format!("dx of {case:?} with beta {beta}");
-            assert_close(&what, &dx, &expected, case.window.positions() + 1, &magnitude)?;
-            assert!(bits(&dx) == bits(&backward(gpu, &got.indices, &dy, beta)?), "{what}, again");
+            let expected = backward(&cpu, &expected.indices, &dy, beta)?.to_vec()?;
+            let what = what(&format!("dx with beta {beta}"));
+            assert_close(&what, &dx.to_vec()?, &expected, case.window.positions() + 1, &magnitude)?;
+            assert_same_bits(&format!("{what}, again"), &backward(gpu, &got.indices, &dy, beta)?, &dx)?;
         }
     }
     Ok(())
 }
 
-pub fn absolute(x: &Tensor<f32>) -> ferrolayer::Result<Tensor<f32>> {
-    Tensor::from_vec(x.device(), x.shape(), x.to_vec()?.into_iter().map(f32::abs).collect())
+/// Tensors past 2³² elements, around the places where the index passes 2³¹ and 2³²: each crop is what the CPU makes of it.
+fn matches_crops(gpu: &Device, huge: &Huge) -> Outcome {
+    let (x, dy) = (huge.input::<f16>(gpu)?, huge.output::<f16>(gpu)?);
+    let max_pool::Output { y, indices } = max_pool::forward(&x, &huge.window())?;
+    drop(x);
+    let y = huge.download(y)?;
+    for crop in huge.crops() {
+        let expected = max_pool::forward(&crop.input::<f16>()?, &huge.window())?;
+        assert_same_bits(&format!("y at {crop:?}"), &crop.of_output(&y)?, &expected.y)?;
+    }
+    drop(y);
+    let mut dx = huge.empty_input::<f16>(gpu)?;
+    max_pool::backward(&dy, &indices, &huge.window(), &huge.shape, Out::write(&mut dx))?;
+    drop((dy, indices));
+    let dx = huge.download(dx)?;
+    for crop in huge.crops() {
+        let input = crop.input::<f16>()?;
+        let indices = max_pool::forward(&input, &huge.window())?.indices;
+        let mut expected = input.empty_like()?;
+        max_pool::backward(&crop.output()?, &indices, &huge.window(), input.shape(), Out::write(&mut expected))?;
+        crop.assert_interior("dx", &dx, &expected)?;
+    }
+    Ok(())
+}
+
+/// The elements' magnitudes, in the tensor's order in memory.
+pub fn absolute<T: Real>(x: &Tensor<T>) -> ferrolayer::Result<Tensor<T>> {
+    let mut y = x.empty_like()?;
+    y.copy_from_slice(&x.to_vec()?.into_iter().map(|v| T::of(v.f64().abs())).collect::<Vec<_>>())?;
+    Ok(y)
 }
 
 /// By hand: overlapping windows that share a maximum, windows at the padding, an input row that wins nowhere.
@@ -508,6 +587,76 @@ fn rejects_tensors_elsewhere() -> Outcome {
     let expected = format!("max_pool.backward: dx is on the emulated GPU, expected the CPU {moves}");
     assert_error(result, &expected)?;
     let x = Tensor::<f64>::zeros(&gpu, &[1, 1, 4, 4])?;
-    let expected = "max_pool.forward: x holds f64, which the emulated GPU does not compute; expected f32";
+    let expected = "max_pool.forward: x holds f64, which the emulated GPU does not compute; expected f32, f16 or bf16";
     assert_error(max_pool::forward(&x, &window), expected)
+}
+
+fn rejects_other_layouts() -> Outcome {
+    let cpu = Device::cpu();
+    let (x, window) = (Tensor::<f32>::zeros(&cpu, &[2, 3, 4, 6])?, Window::new([2, 2]));
+    let told = |strides: &str, expected: &str| {
+        format!("has shape {strides}, expected {expected} order; `Tensor::to_layout` copies it")
+    };
+    let result = max_pool::forward(&x.clone().permute(&[1, 0, 2, 3])?, &window);
+    let expected = told("[3, 2, 4, 6] and strides [24, 72, 6, 1]", "row-major or channels-last");
+    assert_error(result, &format!("max_pool.forward: x {expected}"))?;
+
+    let got = max_pool::forward(&x, &window)?;
+    let last = max_pool::forward(&x.to_layout(Layout::ChannelsLast)?, &window)?;
+    let (mut dx, mut last_dx) = (x.empty_like()?, x.to_layout(Layout::ChannelsLast)?);
+    let backward = |dy, indices, dx: &mut _| max_pool::backward(dy, indices, &window, &[2, 3, 4, 6], Out::write(dx));
+    let expected = told("[2, 3, 4, 6] and strides [72, 24, 6, 1]", "channels-last");
+    let result = backward(&last.y, &last.indices, &mut dx);
+    assert_error(result, &format!("max_pool.backward: dx {expected}"))?;
+    let expected = told("[2, 3, 4, 6] and strides [72, 1, 18, 3]", "row-major");
+    assert_error(backward(&got.y, &got.indices, &mut last_dx), &format!("max_pool.backward: dx {expected}"))?;
+    let expected = told("[2, 3, 2, 3] and strides [18, 6, 3, 1]", "channels-last");
+    let result = backward(&last.y, &got.indices, &mut last_dx);
+    assert_error(result, &format!("max_pool.backward: indices {expected}"))
+}
+
+/// A gradient of one pixel an image, as a dense layer gives it, has both layouts: it goes with inputs in either.
+fn takes_either_layout_of_one_pixel() -> Outcome {
+    let cpu = Device::cpu();
+    let window = Window::new([4, 5]);
+    let dy = normal_tensor::<f32>(&cpu, 1, &[2, 3, 1, 1]);
+    let mut results = Vec::new();
+    for layout in LAYOUTS {
+        let x = normal_tensor::<f32>(&cpu, 2, &[2, 3, 4, 5]).to_layout(layout)?;
+        let indices = max_pool::forward(&x, &window)?.indices;
+        let mut dx = x.empty_like()?;
+        max_pool::backward(&dy, &indices, &window, x.shape(), Out::write(&mut dx))?;
+        results.push(dx);
+    }
+    assert_same_bits("dx", &results[1], &results[0])
+}
+
+/// Nothing is computed, and so an empty batch is enough to be refused.
+fn rejects_planes_past_flat_indices() -> Outcome {
+    let window = Window::new([1, 2]);
+    for (shape, refused) in [([0, 1, 1 << 16, 1 << 16], false), ([0, 1, 1 << 16, (1 << 16) + 2], true)] {
+        let x = Tensor::<f32>::zeros(&Device::cpu(), &shape)?;
+        let indices = max_pool::forward(&x, &window)?.indices;
+        let result = max_pool::flat_indices(&indices, &window, &shape);
+        if refused {
+            let expected = "input_shape has shape [0, 1, 65536, 65538], expected planes of at most 2^32 positions";
+            assert_error(result, &format!("max_pool.flat_indices: {expected}"))?;
+        } else {
+            assert_eq!(result?.len(), 0);
+        }
+    }
+    Ok(())
+}
+
+fn rejects_rows_past_31_bits() -> Outcome {
+    let gpu = Device::Gpu(ferrolayer::device::Gpu::emulated());
+    let expected = "expected fewer than 2^31 elements a row, in fewer than 2^31 planes, and a window smaller than that";
+    let x = Tensor::<f32>::zeros(&gpu, &[0, 1 << 20, 2, 1 << 12])?;
+    assert_eq!(max_pool::forward(&x, &Window::new([2, 2]))?.y.len(), 0);
+    let x = Tensor::<f32>::empty_in(&gpu, &[0, 1 << 20, 2, 1 << 12], Layout::ChannelsLast)?;
+    let result = max_pool::forward(&x, &Window::new([2, 2]));
+    assert_error(result, &format!("max_pool.forward: x has shape [4294967296, 2147483648], {expected}"))?;
+    let x = Tensor::<f32>::zeros(&gpu, &[0, 1, 2, 1 << 31])?;
+    let result = max_pool::forward(&x, &Window::new([2, 2]));
+    assert_error(result, &format!("max_pool.forward: x has shape [2147483648, 1073741824], {expected}"))
 }

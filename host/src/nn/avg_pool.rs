@@ -4,15 +4,15 @@ use super::layer::{describe_window, keep, take};
 use super::{Layer, Mode};
 use crate::ops::Window;
 use crate::ops::avg_pool::{self, Divisor};
-use crate::{Compute, Out, Result, Tensor};
+use crate::{Compute, Layout, Out, Result, Tensor};
 
 /// [`avg_pool`] as a layer.
 #[derive(Clone, Debug)]
 pub struct AvgPool {
     window: Window,
     divisor: Divisor,
-    /// The input's shape.
-    saved: Option<Vec<usize>>,
+    /// The input's shape and layout.
+    saved: Option<(Vec<usize>, Option<Layout>)>,
 }
 
 impl AvgPool {
@@ -34,13 +34,13 @@ impl<T: Compute> Layer<T> for AvgPool {
 
     fn forward(&mut self, x: &Tensor<T>, mode: Mode) -> Result<Tensor<T>> {
         let y = avg_pool::forward(x, &self.window, &self.divisor)?;
-        self.saved = keep(mode, || x.shape().to_vec());
+        self.saved = keep(mode, || (x.shape().to_vec(), x.layout()));
         Ok(y)
     }
 
     fn backward(&mut self, dy: &Tensor<T>) -> Result<Tensor<T>> {
-        let shape = take(&mut self.saved, "AvgPool")?;
-        let mut dx = Tensor::empty(dy.device(), &shape)?;
+        let (shape, layout) = take(&mut self.saved, "AvgPool")?;
+        let mut dx = Tensor::empty_in(dy.device(), &shape, layout.unwrap_or_default())?;
         avg_pool::backward(dy, &self.window, &self.divisor, &shape, Out::write(&mut dx))?;
         Ok(dx)
     }

@@ -3,6 +3,7 @@
 //! Every pass comes the same way: a function of the op's module checks shapes and devices once, makes a struct of what
 //! the pass needs, and hands it to the device of its first input ([`Device::run`](crate::Device::run)).
 
+mod route;
 mod window;
 
 pub mod adam;

@@ -1,11 +1,13 @@
 //! The window that pooling ops slide over an image, with PyTorch's rules for sizes and edges.
 
+use std::marker::PhantomData;
 use std::ops::Range;
 
+use kernels::window::Order;
 use rayon::prelude::*;
 
 use crate::device::accumulate;
-use crate::{Compute, Error, Result};
+use crate::{Element, Error, Layout, Real, Result, Tensor, check};
 
 /// Size, stride, padding and dilation of a two-dimensional window, each as `[vertical, horizontal]`.
 ///
@@ -104,41 +106,29 @@ impl Window {
         Ok(output)
     }
 
-    /// What a kernel needs of the window, for `planes` images of this height and width.
+    /// Fails where kernels that count a plane's elements in 32 bits cannot take `planes` images of this height and width.
     ///
     /// # Errors
-    /// As [`Window::output_size`]; [`Error::Shape`] when a plane or the number of planes passes the kernels' indices.
-    pub(crate) fn launch(&self, op: &'static str, planes: usize, image: [usize; 2]) -> Result<kernels::window::Window> {
-        let output = self.output_size(op, image)?;
-        let too_large = |got: Vec<usize>| Error::Shape {
-            op,
-            argument: "x",
-            got,
-            expected: "fewer than 2^31 elements a plane, in fewer than 2^31 planes, and a window smaller than that"
-                .into(),
-        };
-        let narrow = |pair: [usize; 2]| match pair.map(i32::try_from) {
-            [Ok(a), Ok(b)] => Ok([a as u32, b as u32]),
-            _ => Err(too_large(pair.to_vec())),
-        };
-        for plane in [image, output] {
-            i32::try_from(plane[0].saturating_mul(plane[1])).map_err(|_| too_large(plane.to_vec()))?;
+    /// As [`Window::output_size`]; [`Error::Shape`] when a plane or the number of planes passes 2³¹.
+    pub(crate) fn launch(&self, op: &'static str, planes: usize, image: [usize; 2]) -> Result<()> {
+        let windows = Windows::new(op, "x", &[1, planes.max(1), image[0], image[1]], Layout::RowMajor, self)?;
+        windows.launch::<kernels::window::Nchw>(op)?;
+        for [height, width] in [image, windows.output] {
+            if i32::try_from(height.saturating_mul(width)).is_err() {
+                let (got, expected) = (vec![height, width], "fewer than 2^31 elements a plane".into());
+                return Err(Error::Shape { op, argument: "x", got, expected });
+            }
         }
-        for (axis, length) in image.into_iter().enumerate() {
-            // The furthest that a kernel's position gets, counted from the padding's begin.
-            let extent = self.extent(axis).unwrap_or(usize::MAX);
-            let reach = (length + 2 * self.padding[axis]).saturating_add(extent).saturating_add(self.stride[axis]);
-            i32::try_from(reach).map_err(|_| too_large(vec![length, extent]))?;
+        Ok(())
+    }
+
+    /// Fails where there are steps between the window's positions; `why` says who has none.
+    pub(crate) fn check_undilated(&self, op: &'static str, why: &str) -> Result<()> {
+        if self.dilation == [1, 1] {
+            return Ok(());
         }
-        Ok(kernels::window::Window {
-            planes: i32::try_from(planes).map_err(|_| too_large(vec![planes]))? as u32,
-            input: narrow(image)?,
-            output: narrow(output)?,
-            size: narrow(self.size)?,
-            stride: narrow(self.stride)?,
-            padding: narrow(self.padding)?,
-            dilation: narrow(self.dilation)?,
-        })
+        let (got, expected) = (format!("{:?}", self.dilation), format!("[1, 1]: {why}"));
+        Err(Error::Argument { op, argument: "dilation", got, expected })
     }
 
     /// From the window's first position to its last, both counted; `None` when that passes `usize`.
@@ -168,6 +158,9 @@ impl Window {
 }
 
 /// The windows over a batch of images: the geometry that a pooling pass has checked.
+///
+/// A *plane* is what has its rows of pixels one after another in memory: a channel of an image, or, with the channels
+/// last, the whole image, whose pixels then have as many elements as there are channels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Windows {
     pub window: Window,
@@ -177,18 +170,26 @@ pub(crate) struct Windows {
     pub input: [usize; 2],
     /// Height and width of the output.
     pub output: [usize; 2],
+    /// Of input and output.
+    pub layout: Layout,
 }
 
 impl Windows {
-    /// The windows over an input of this shape, `[N, C, H, W]`.
+    /// The windows over an input of this shape, `[N, C, H, W]`, in this layout.
     ///
     /// # Errors
     /// [`Error::Shape`] for another number of dimensions or a zero other than the batch's; as [`Window::output_size`].
-    pub fn new(op: &'static str, argument: &'static str, shape: &[usize], window: &Window) -> Result<Self> {
+    pub fn new(
+        op: &'static str,
+        argument: &'static str,
+        shape: &[usize],
+        layout: Layout,
+        window: &Window,
+    ) -> Result<Self> {
         match *shape {
             [n, c, h, w] if c > 0 && h > 0 && w > 0 => {
                 let output = window.output_size(op, [h, w])?;
-                Ok(Self { window: *window, batch: [n, c], input: [h, w], output })
+                Ok(Self { window: *window, batch: [n, c], input: [h, w], output, layout })
             }
             _ => Err(Error::Shape {
                 op,
@@ -199,17 +200,103 @@ impl Windows {
         }
     }
 
+    /// The windows over an input.
+    ///
+    /// # Errors
+    /// As [`Windows::new`]; [`Error::Layout`] for a layout that pooling has no kernels for.
+    pub fn over<T: Element>(op: &'static str, x: &Tensor<T>, window: &Window) -> Result<Self> {
+        let windows = Self::new(op, "x", x.shape(), Layout::RowMajor, window)?;
+        Ok(Self { layout: check::image_layout(op, "x", x)?, ..windows })
+    }
+
+    /// The same windows with the layout of a backward pass, after checking the gradients.
+    ///
+    /// It is `dy`'s. Where `dy` has one pixel or one channel and so every layout, it is `dx`'s.
+    ///
+    /// # Errors
+    /// [`Error::Shape`], [`Error::Device`] and [`Error::Layout`] for gradients that do not go together.
+    pub fn of_gradients<T: Element>(self, op: &'static str, dy: &Tensor<T>, dx: &Tensor<T>) -> Result<Self> {
+        let [n, c] = self.batch;
+        let [h, w] = self.input;
+        check::shape(op, "dy", dy, &self.output_shape())?;
+        check::device(op, "dx", dx, dy)?;
+        check::shape(op, "dx", dx, &[n, c, h, w])?;
+        let layout = match dx.layout() {
+            Some(layout) if check::in_layout(op, "dy", dy, layout).is_ok() => layout,
+            _ => check::image_layout(op, "dy", dy)?,
+        };
+        check::in_layout(op, "dx", dx, layout)?;
+        Ok(Self { layout, ..self })
+    }
+
     /// The shape of the output.
     pub fn output_shape(&self) -> [usize; 4] {
         [self.batch[0], self.batch[1], self.output[0], self.output[1]]
     }
 
-    /// What a kernel needs of them.
+    /// Memory for an output.
     ///
     /// # Errors
-    /// As [`Window::launch`].
-    pub fn launch(&self, op: &'static str) -> Result<kernels::window::Window> {
-        self.window.launch(op, self.batch[0] * self.batch[1], self.input)
+    /// As [`Tensor::empty_in`].
+    pub fn empty_output<T: Element>(&self, device: &crate::Device) -> Result<Tensor<T>> {
+        Tensor::empty_in(device, &self.output_shape(), self.layout)
+    }
+
+    /// Elements from a pixel to the next in its row.
+    pub fn pixel(&self) -> usize {
+        match self.layout {
+            Layout::RowMajor => 1,
+            Layout::ChannelsLast => self.batch[1],
+        }
+    }
+
+    /// Elements of a row of the input.
+    pub fn input_line(&self) -> usize {
+        self.input[1].saturating_mul(self.pixel())
+    }
+
+    /// Elements of a row of the output.
+    pub fn output_line(&self) -> usize {
+        self.output[1].saturating_mul(self.pixel())
+    }
+
+    /// What a kernel needs of them; `L` is the layout's [`for_order`].
+    ///
+    /// # Errors
+    /// [`Error::Shape`] when a row, the number of planes or the reach of a window passes the kernels' 32-bit numbers.
+    pub fn launch<L: Order>(&self, op: &'static str) -> Result<kernels::window::Window<L>> {
+        let Window { size, stride, padding, dilation, .. } = self.window;
+        let planes = self.batch[0] * self.batch[1] / self.pixel();
+        let too_large = |got: Vec<usize>| Error::Shape {
+            op,
+            argument: "x",
+            got,
+            expected: "fewer than 2^31 elements a row, in fewer than 2^31 planes, and a window smaller than that"
+                .into(),
+        };
+        let narrow = |pair: [usize; 2]| match pair.map(i32::try_from) {
+            [Ok(a), Ok(b)] => Ok([a as u32, b as u32]),
+            _ => Err(too_large(pair.to_vec())),
+        };
+        narrow([self.input_line(), self.output_line()])?;
+        for (axis, length) in self.input.into_iter().enumerate() {
+            // The furthest that a kernel's position gets, counted from the padding's begin.
+            let extent = self.window.extent(axis).unwrap_or(usize::MAX);
+            let reach = (length + 2 * padding[axis]).saturating_add(extent).saturating_add(stride[axis]);
+            i32::try_from(reach).map_err(|_| too_large(vec![length, extent]))?;
+        }
+        let [planes, channels] = narrow([planes, self.pixel()])?;
+        Ok(kernels::window::Window {
+            planes,
+            channels,
+            input: narrow(self.input)?,
+            output: narrow(self.output)?,
+            size: narrow(size)?,
+            stride: narrow(stride)?,
+            padding: narrow(padding)?,
+            dilation: narrow(dilation)?,
+            order: PhantomData,
+        })
     }
 
     /// The outputs along `axis` whose window has its `position` inside the image.
@@ -239,6 +326,33 @@ impl Windows {
         output * self.window.stride[axis] + position * self.window.dilation[axis] - self.window.padding[axis]
     }
 
+    /// For each column of the window, the runs of a row of outputs for which it is inside the image.
+    pub fn runs(&self) -> Vec<Run> {
+        let (pixel, stride) = (self.pixel(), self.window.stride[1]);
+        let mut runs = Vec::new();
+        for column in 0..self.window.size[1] {
+            let outputs = self.outputs_at(1, column);
+            if outputs.is_empty() {
+                continue;
+            }
+            let first = self.coordinate(1, outputs.start, column);
+            if pixel == 1 {
+                runs.push(Run { column, outputs, first, stride });
+            } else if stride == 1 {
+                let outputs = outputs.start * pixel..outputs.end * pixel;
+                runs.push(Run { column, outputs, first: first * pixel, stride });
+            } else {
+                runs.extend(outputs.enumerate().map(|(number, output)| Run {
+                    column,
+                    outputs: output * pixel..(output + 1) * pixel,
+                    first: (first + number * stride) * pixel,
+                    stride: 1,
+                }));
+            }
+        }
+        runs
+    }
+
     /// The outputs along `axis` whose windows reach into `inputs`; with dilation also some that step over them.
     pub fn outputs_over(&self, axis: usize, inputs: &Range<usize>) -> Range<usize> {
         let (stride, padding) = (self.window.stride[axis], self.window.padding[axis]);
@@ -249,37 +363,80 @@ impl Windows {
     }
 }
 
+/// Elements of a row of outputs at which the same column of the window is at every `stride`th element of a row of inputs,
+/// from `first` on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    /// The window's.
+    pub column: usize,
+    pub outputs: Range<usize>,
+    pub first: usize,
+    pub stride: usize,
+}
+
+/// Runs a block with `$order` as the type by which kernels know a layout.
+macro_rules! for_order {
+    ($layout:expr => $order:ident, $body:expr) => {
+        match $layout {
+            $crate::Layout::RowMajor => {
+                type $order = kernels::window::Nchw;
+                $body
+            }
+            $crate::Layout::ChannelsLast => {
+                type $order = kernels::window::Nhwc;
+                $body
+            }
+        }
+    };
+}
+pub(crate) use for_order;
+
 /// Elements that one task on the CPU takes: long enough to hide the task's cost, short enough for its caches.
 const TASK: usize = 32 * 1024;
 
-/// Rows of this width that make one task; at least one.
-pub(crate) fn rows_per_task(width: usize) -> usize {
-    (TASK / width).max(1)
+/// Rows of as many elements that make one task; at least one.
+pub(crate) fn rows_per_task(line: usize) -> usize {
+    (TASK / line).max(1)
 }
 
-/// `dx = result + beta * dx`, with the result of `f` for bands of whole rows of planes of this height and width.
+/// `out = f's results`, rounded once: `f` gets memory for them, `out` itself where its elements are what is computed with,
+/// else `room`. It has to write all of it.
+#[inline(always)]
+pub(crate) fn rounding<T: Real>(out: &mut [T], room: &mut Vec<T::Compute>, f: impl FnOnce(&mut [T::Compute])) {
+    if let Some(out) = T::as_compute(out) {
+        return f(out);
+    }
+    room.resize(out.len(), T::Compute::of(0.0));
+    f(room);
+    out.iter_mut().zip(room).for_each(|(out, result)| *out = T::narrow(*result));
+}
+
+/// `dx = result + beta * dx`, with the result of `f` for bands of whole rows of the windows' planes of inputs.
 ///
-/// `f` gets the plane, its rows in this band, and zeros to add the result to; bands run on all threads. What a band is
-/// does not depend on the number of threads.
-pub(crate) fn for_each_band<T: Compute>(
+/// `f` gets the plane, its rows in this band, and zeros to add the result to: with `beta = 0` these are `dx` itself where
+/// its elements are what is computed with. Bands run on all threads. What a band is does not depend on the number of
+/// threads.
+pub(crate) fn for_each_band<T: Real>(
     dx: &mut [T],
-    [height, width]: [usize; 2],
-    beta: T,
-    f: impl Fn(usize, Range<usize>, &mut [T]) + Sync,
+    windows: &Windows,
+    beta: f64,
+    f: impl Fn(usize, Range<usize>, &mut [T::Compute]) + Sync,
 ) {
-    let (plane, band) = (height * width, rows_per_task(width).min(height));
+    let (line, zero, beta) = (windows.input_line(), T::Compute::of(0.0), T::Compute::of(beta));
+    let (plane, band) = (windows.input[0].saturating_mul(line), rows_per_task(line).min(windows.input[0]));
     dx.par_chunks_mut(plane).with_min_len(TASK.div_ceil(plane)).enumerate().for_each(|(plane, dx)| {
-        dx.par_chunks_mut(band * width).enumerate().for_each(|(index, dx)| {
-            let rows = index * band..index * band + dx.len() / width;
-            if beta == T::zero() {
-                dx.fill(T::zero());
-                f(plane, rows, dx);
-            } else {
-                let mut result = vec![T::zero(); dx.len()];
-                f(plane, rows, &mut result);
-                for (dx, result) in dx.iter_mut().zip(result) {
-                    accumulate(dx, result, beta);
-                }
+        dx.par_chunks_mut(band * line).enumerate().for_each(|(index, dx)| {
+            let rows = index * band..index * band + dx.len() / line;
+            if beta == zero
+                && let Some(dx) = T::as_compute(dx)
+            {
+                dx.fill(zero);
+                return f(plane, rows, dx);
+            }
+            let mut result = vec![zero; dx.len()];
+            f(plane, rows, &mut result);
+            for (dx, result) in dx.iter_mut().zip(result) {
+                accumulate(dx, result, beta);
             }
         });
     });
@@ -368,7 +525,9 @@ mod tests {
                         dilation: [dilation, 1],
                         ceil_mode,
                     };
-                    let Ok(windows) = Windows::new("test", "x", &[1, 1, length, 1], &window) else { continue };
+                    let Ok(windows) = Windows::new("test", "x", &[1, 1, length, 1], Layout::RowMajor, &window) else {
+                        continue;
+                    };
                     let inside = |output: usize, position: usize| {
                         let padded = output * stride + position * dilation;
                         (padding..length + padding).contains(&padded)
@@ -402,15 +561,49 @@ mod tests {
         }
     }
 
+    /// Each run's elements are those of the pixels that its column of the window is at.
+    #[test]
+    fn runs_are_the_windows_columns() {
+        for (pixel, stride) in [(1, 1), (1, 3), (4, 1), (4, 3)] {
+            let window = Window::new([1, 3]).stride([1, stride]).padding([0, 1]).dilation([1, 2]);
+            let windows = Windows::new("test", "x", &[1, pixel, 1, 17], Layout::ChannelsLast, &window).unwrap();
+            let mut seen = Vec::new();
+            for Run { column, outputs, first, stride } in windows.runs() {
+                seen.extend(outputs.enumerate().map(|(i, output)| (column, output, first + i * stride)));
+            }
+            let mut expected = Vec::new();
+            for (column, output) in (0..3).flat_map(|column| (0..windows.output[1]).map(move |output| (column, output)))
+            {
+                if windows.positions_inside(1, output).contains(&column) {
+                    let input = windows.coordinate(1, output, column);
+                    expected.extend((0..pixel).map(|c| (column, output * pixel + c, input * pixel + c)));
+                }
+            }
+            assert_eq!(seen, expected, "{pixel} {stride}");
+        }
+    }
+
     #[test]
     fn launches_refuse_what_32_bits_do_not_hold() {
-        let refused = |window: Window, planes, image| window.launch("test", planes, image).is_err();
+        let windows = |window: Window, [n, c]: [usize; 2], [h, w]: [usize; 2], layout| {
+            Windows::new("test", "x", &[n, c, h, w], layout, &window).unwrap()
+        };
+        let refused = |window: Window, planes, image| {
+            windows(window, [1, planes], image, Layout::RowMajor).launch::<kernels::window::Nchw>("test").is_err()
+        };
         let window = Window::new([2, 2]);
         assert!(!refused(window, 1 << 30, [1 << 15, 1 << 15]));
+        assert!(!refused(window, 3, [1 << 20, 1 << 20]));
         assert!(refused(window, 1 << 31, [2, 2]));
-        assert!(refused(window, 1, [1 << 16, 1 << 15]));
+        assert!(refused(window, 1, [2, 1 << 31]));
+        assert!(refused(window, 1, [1 << 31, 2]));
         assert!(refused(window.stride([1 << 31, 1]), 1, [2, 2]));
         assert!(refused(window.dilation([1 << 30, 1]).stride([1 << 30, 1]).ceil_mode(true), 1, [1 << 30, 2]));
-        assert!(refused(Window::new([usize::MAX, 1]).dilation([2, 1]), 1, [2, 2]));
+        let last =
+            |batch, image| windows(window, batch, image, Layout::ChannelsLast).launch::<kernels::window::Nhwc>("test");
+        let launch = last([1 << 30, 1 << 10], [1 << 20, 1 << 20]).unwrap();
+        assert_eq!((launch.planes, launch.channels), (1 << 30, 1 << 10));
+        assert!(last([1, 1 << 11], [2, 1 << 20]).is_err());
+        assert!(last([1 << 31, 1], [2, 2]).is_err());
     }
 }

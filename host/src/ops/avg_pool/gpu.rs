@@ -1,13 +1,14 @@
 use cuda_std::launch::LaunchDims;
-use kernels::avg_pool::{AvgPoolBackwardF32, AvgPoolForward2x2F32, AvgPoolForward3x3F32, AvgPoolForwardF32, Divisor};
-use kernels::window::{Covering, Layout, Window};
+use kernels::avg_pool::{AvgPoolBackward, AvgPoolForward, AvgPoolForwardSmall, Divisor};
+use kernels::window::{Covering, Order, Tiling, Window};
 
 use super::{Averages, Backward, Forward};
-use crate::device::{Gpu, OnGpu};
-use crate::{Compute, Result};
+use crate::device::{Gpu, OnGpu, for_storage};
+use crate::ops::window::for_order;
+use crate::{Real, Result};
 
 impl Averages {
-    fn launch(&self, window: &Window) -> Divisor {
+    fn launch<L: Order>(&self, window: &Window<L>) -> Divisor {
         let ([height, width], [above, left]) = (window.input, window.padding);
         let (begin, end) = match self.divisor.count_include_pad {
             true => ([0, 0], [height + 2 * above, width + 2 * left]),
@@ -18,36 +19,47 @@ impl Averages {
     }
 }
 
-impl<T: Compute> OnGpu for Forward<'_, T> {
+impl<T: Real> OnGpu for Forward<'_, T> {
     fn on_gpu(self, gpu: &Gpu) -> Result<()> {
         const OP: &str = "avg_pool.forward";
-        let window = self.averages.windows.launch(OP)?;
-        let divisor = self.averages.launch(&window);
-        let (layout, grid, block) = Layout::new(window.planes, window.output);
-        let dims = LaunchDims::new(grid, block);
-        let (x, y) = (self.x.gpu(OP, "x")?, self.y.gpu_mut(OP, "y")?);
-        // SAFETY: `avg_pool::forward` made `y` with the shape that the window, which has no dilation, gives for `x`'s; the
-        // layout is over the output, and the launch its own; the small windows' kernels get their windows.
-        unsafe {
-            match window.size {
-                [2, 2] => gpu.launch(dims, AvgPoolForward2x2F32 { x, y, window, divisor, layout }),
-                [3, 3] => gpu.launch(dims, AvgPoolForward3x3F32 { x, y, window, divisor, layout }),
-                _ => gpu.launch(dims, AvgPoolForwardF32 { x, y, window, divisor, layout }),
-            }
-        }
+        for_storage!(T as S, OP, "x", gpu, {
+            let (x, y) = (self.x.gpu::<S>(OP, "x")?, self.y.gpu_mut::<S>(OP, "y")?);
+            for_order!(self.averages.windows.layout => L, {
+                let window = self.averages.windows.launch::<L>(OP)?;
+                let divisor = self.averages.launch(&window);
+                let (tiling, grid, block) = Tiling::new(&window, window.output);
+                let dims = LaunchDims::new(grid, block);
+                // SAFETY: `avg_pool::forward` made `y` with the shape that the window, which has no dilation, gives for `x`'s,
+                // in its layout; the tiling is over the output, and the launch its own; the small windows' kernels get their
+                // windows.
+                unsafe {
+                    match window.size {
+                        [2, 2] => gpu.launch(dims, AvgPoolForwardSmall::<S, L, 2> { x, y, window, divisor, tiling }),
+                        [3, 3] => gpu.launch(dims, AvgPoolForwardSmall::<S, L, 3> { x, y, window, divisor, tiling }),
+                        _ => gpu.launch(dims, AvgPoolForward::<S, L> { x, y, window, divisor, tiling }),
+                    }
+                }
+            })
+        })
     }
 }
 
-impl<T: Compute> OnGpu for Backward<'_, T> {
+impl<T: Real> OnGpu for Backward<'_, T> {
     fn on_gpu(self, gpu: &Gpu) -> Result<()> {
         const OP: &str = "avg_pool.backward";
-        let window = self.averages.windows.launch(OP)?;
-        let (divisor, covering) = (self.averages.launch(&window), Covering::new(&window));
-        let (layout, grid, block) = Layout::new(window.planes, window.input);
-        let dims = LaunchDims::new(grid, block);
-        let (dy, dx, beta) = (self.dy.gpu(OP, "dy")?, self.dx.tensor.gpu_mut(OP, "dx")?, self.dx.beta as f32);
-        // SAFETY: `avg_pool::backward` checked that `dx` has the shape of the window's input and `dy` that of its output; the
-        // window has no dilation; the layout is over the input, and the launch its own.
-        unsafe { gpu.launch(dims, AvgPoolBackwardF32 { dy, dx, beta, window, covering, divisor, layout }) }
+        let beta = self.dx.beta as f32;
+        for_storage!(T as S, OP, "dy", gpu, {
+            let (dy, dx) = (self.dy.gpu::<S>(OP, "dy")?, self.dx.tensor.gpu_mut::<S>(OP, "dx")?);
+            for_order!(self.averages.windows.layout => L, {
+                let window = self.averages.windows.launch::<L>(OP)?;
+                let (divisor, covering) = (self.averages.launch(&window), Covering::new(&window));
+                let (tiling, grid, block) = Tiling::new(&window, window.input);
+                let backward = AvgPoolBackward::<S, L> { dy, dx, beta, window, covering, divisor, tiling };
+                // SAFETY: `avg_pool::backward` checked that `dx` has the shape of the window's input and `dy` that of its
+                // output, both in its layout; the window has no dilation; the tiling is over the input, and the launch its
+                // own.
+                unsafe { gpu.launch(LaunchDims::new(grid, block), backward) }
+            })
+        })
     }
 }

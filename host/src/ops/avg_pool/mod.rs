@@ -1,6 +1,6 @@
 //! Average pooling over two dimensions: `y` is the sum of each window over a divisor (LeCun et al., NIPS 1989).
 //!
-//! `x: [N, C, H, W]`, `y: [N, C, Ho, Wo]`; sizes, edges and divisors are those of PyTorch's `torch.nn.AvgPool2d`, which
+//! `x: [N, C, H, W]`, `y: [N, C, Ho, Wo]`, in either [`Layout`]; sizes, edges and divisors are those of PyTorch's `torch.nn.AvgPool2d`, which
 //! has no dilation. Padding adds nothing to the sum; what it does to the divisor, [`Divisor`] says.
 //!
 //! Backward needs nothing of the forward pass: `dx` at a position is the sum of `dy / divisor` over the windows that
@@ -12,7 +12,7 @@ mod gpu;
 use std::num::NonZero;
 
 use super::window::{Window, Windows};
-use crate::{Compute, Error, Out, Result, Tensor, check};
+use crate::{Layout, Out, Real, Result, Tensor};
 
 /// What a window's sum is divided by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,22 +38,8 @@ struct Averages {
 }
 
 impl Averages {
-    fn new(
-        op: &'static str,
-        argument: &'static str,
-        input_shape: &[usize],
-        window: &Window,
-        divisor: &Divisor,
-    ) -> Result<Self> {
-        let windows = Windows::new(op, argument, input_shape, window)?;
-        if window.dilation != [1, 1] {
-            return Err(Error::Argument {
-                op,
-                argument: "dilation",
-                got: format!("{:?}", window.dilation),
-                expected: "[1, 1]: an average has none".into(),
-            });
-        }
+    fn new(op: &'static str, windows: Windows, divisor: &Divisor) -> Result<Self> {
+        windows.window.check_undilated(op, "an average has none")?;
         Ok(Self { windows, divisor: *divisor })
     }
 
@@ -72,14 +58,14 @@ impl Averages {
 }
 
 /// A forward pass whose arguments have been checked.
-struct Forward<'a, T: Compute> {
+struct Forward<'a, T: Real> {
     averages: Averages,
     x: &'a Tensor<T>,
     y: &'a mut Tensor<T>,
 }
 
 /// A backward pass whose arguments have been checked.
-struct Backward<'a, T: Compute> {
+struct Backward<'a, T: Real> {
     averages: Averages,
     dy: &'a Tensor<T>,
     dx: Out<'a, T>,
@@ -88,21 +74,26 @@ struct Backward<'a, T: Compute> {
 /// The average of each window of `x`.
 ///
 /// # Errors
-/// [`Error::Shape`] unless `x` is `[N, C, H, W]` with no zero but for `N` and a window fits into it;
-/// [`Error::Argument`] for a window that is none (see [`Window::output_size`]) or has a dilation; [`Error::DType`] for
-/// `f64` on a GPU; the device's own errors.
-pub fn forward<T: Compute>(x: &Tensor<T>, window: &Window, divisor: &Divisor) -> Result<Tensor<T>> {
-    let averages = Averages::new("avg_pool.forward", "x", x.shape(), window, divisor)?;
-    let mut y = Tensor::empty(x.device(), &averages.windows.output_shape())?;
+/// [`Error::Shape`](crate::Error::Shape) unless `x` is `[N, C, H, W]` with no zero but for `N` and a window fits into it;
+/// [`Error::Layout`](crate::Error::Layout) for a layout other than those of [`Layout`];
+/// [`Error::Argument`](crate::Error::Argument) for a window that is none (see [`Window::output_size`]) or has a dilation;
+/// on a GPU [`Error::DType`](crate::Error::DType) for `f64`, and [`Error::Shape`](crate::Error::Shape) for 2³¹ elements or
+/// more a row, or as many planes; the device's own errors.
+pub fn forward<T: Real>(x: &Tensor<T>, window: &Window, divisor: &Divisor) -> Result<Tensor<T>> {
+    const OP: &str = "avg_pool.forward";
+    let averages = Averages::new(OP, Windows::over(OP, x, window)?, divisor)?;
+    let mut y = averages.windows.empty_output(x.device())?;
     x.device().run(Forward { averages, x, y: &mut y })?;
     Ok(y)
 }
 
-/// `dx`, given `dy` and the shape of the input that [`forward`] was given with this window and divisor.
+/// `dx`, given `dy` and the shape of the input that [`forward`] was given with this window and divisor; `dx` is in `dy`'s
+/// layout.
 ///
 /// # Errors
-/// [`Error::Shape`] and [`Error::Device`] for tensors that do not go together; else as [`forward`].
-pub fn backward<T: Compute>(
+/// [`Error::Shape`](crate::Error::Shape), [`Error::Layout`](crate::Error::Layout) and
+/// [`Error::Device`](crate::Error::Device) for tensors that do not go together; else as [`forward`].
+pub fn backward<T: Real>(
     dy: &Tensor<T>,
     window: &Window,
     divisor: &Divisor,
@@ -110,9 +101,7 @@ pub fn backward<T: Compute>(
     dx: Out<'_, T>,
 ) -> Result<()> {
     const OP: &str = "avg_pool.backward";
-    let averages = Averages::new(OP, "input_shape", input_shape, window, divisor)?;
-    check::shape(OP, "dy", dy, &averages.windows.output_shape())?;
-    check::device(OP, "dx", dx.tensor, dy)?;
-    check::shape(OP, "dx", dx.tensor, input_shape)?;
+    let windows = Windows::new(OP, "input_shape", input_shape, Layout::RowMajor, window)?;
+    let averages = Averages::new(OP, windows.of_gradients(OP, dy, dx.tensor)?, divisor)?;
     dy.device().run(Backward { averages, dy, dx })
 }

@@ -1,7 +1,7 @@
 //! Maximum pooling over two dimensions: `y` is the largest element of each window (Riesenhuber & Poggio, Nature
 //! Neuroscience 2, 1999; as a layer of a network: Ranzato et al., CVPR 2007).
 //!
-//! `x: [N, C, H, W]`, `y: [N, C, Ho, Wo]`; sizes and edges are those of [`Window`], which are PyTorch's
+//! `x: [N, C, H, W]`, `y: [N, C, Ho, Wo]`, in either [`Layout`], and all else in `x`'s; sizes and edges are those of [`Window`], which are PyTorch's
 //! `torch.nn.MaxPool2d`'s, dilation and `ceil_mode` included.
 //! - Padding never wins: it is no element.
 //! - NaN wins over every number.
@@ -17,76 +17,17 @@
 mod cpu;
 mod gpu;
 
+use super::route;
+pub use super::route::Indices;
 use super::window::{Window, Windows};
-use crate::{Compute, Device, Error, Out, Result, Tensor, check};
+use crate::{Error, Layout, Out, Real, Result, Tensor};
 
-/// Which position of its window each output came from, row-major in the window: `i * size[1] + j`.
-///
-/// Of the output's shape; one byte each for windows of up to 256 positions, else two.
-#[derive(Clone, Debug)]
-pub enum Indices {
-    /// For windows of up to 256 positions.
-    U8(Tensor<u8>),
-    /// For windows of up to 65536 positions.
-    U16(Tensor<u16>),
-}
-
-impl Indices {
-    /// The most positions that two bytes can name.
-    const MOST: usize = 1 << 16;
-
-    fn empty(device: &Device, windows: &Windows) -> Result<Self> {
-        let shape = windows.output_shape();
-        Ok(match Self::is_wide(&windows.window) {
-            false => Self::U8(Tensor::empty(device, &shape)?),
-            true => Self::U16(Tensor::empty(device, &shape)?),
-        })
-    }
-
-    fn is_wide(window: &Window) -> bool {
-        window.positions() > 1 << 8
-    }
-
-    /// The shape, which is the output's.
-    pub fn shape(&self) -> &[usize] {
-        match self {
-            Self::U8(indices) => indices.shape(),
-            Self::U16(indices) => indices.shape(),
-        }
-    }
-
-    /// Where they are.
-    pub fn device(&self) -> &Device {
-        match self {
-            Self::U8(indices) => indices.device(),
-            Self::U16(indices) => indices.device(),
-        }
-    }
-
-    /// Fails unless these can be the indices of a forward pass over `windows`.
-    fn check(&self, op: &'static str, windows: &Windows) -> Result<()> {
-        const ARGUMENT: &str = "indices";
-        match self {
-            Self::U8(indices) => check::shape(op, ARGUMENT, indices, &windows.output_shape())?,
-            Self::U16(indices) => check::shape(op, ARGUMENT, indices, &windows.output_shape())?,
-        }
-        let wide = matches!(self, Self::U16(_));
-        if wide == Self::is_wide(&windows.window) {
-            return Ok(());
-        }
-        let name = |wide| if wide { "u16" } else { "u8" };
-        Err(Error::Argument {
-            op,
-            argument: ARGUMENT,
-            got: name(wide).into(),
-            expected: format!("{} for a window of {} positions", name(!wide), windows.window.positions()),
-        })
-    }
-}
+/// The most positions that two bytes can name.
+const MOST: usize = 1 << 16;
 
 /// What [`forward`] gives.
 #[derive(Clone, Debug)]
-pub struct Output<T: Compute> {
+pub struct Output<T: Real> {
     /// The maxima.
     pub y: Tensor<T>,
     /// Where they were, for [`backward`].
@@ -94,19 +35,11 @@ pub struct Output<T: Compute> {
 }
 
 /// A forward pass whose arguments have been checked.
-struct Forward<'a, T: Compute> {
+struct Forward<'a, T: Real> {
     windows: Windows,
     x: &'a Tensor<T>,
     y: &'a mut Tensor<T>,
     indices: Option<&'a mut Indices>,
-}
-
-/// A backward pass whose arguments have been checked.
-struct Backward<'a, T: Compute> {
-    windows: Windows,
-    dy: &'a Tensor<T>,
-    indices: &'a Indices,
-    dx: Out<'a, T>,
 }
 
 /// A conversion of indices whose arguments have been checked.
@@ -120,13 +53,14 @@ struct FlatIndices<'a> {
 ///
 /// # Errors
 /// [`Error::Shape`] unless `x` is `[N, C, H, W]` with no zero but for `N` and a window fits into it;
-/// [`Error::Argument`] for a window that is none (see [`Window::output_size`]) or has more than 65536 positions;
-/// [`Error::DType`] for `f64` on a GPU; the device's own errors.
-pub fn forward<T: Compute>(x: &Tensor<T>, window: &Window) -> Result<Output<T>> {
+/// [`Error::Layout`] for a layout other than those of [`Layout`]; [`Error::Argument`] for a window that is none (see
+/// [`Window::output_size`]) or has more than 65536 positions; on a GPU [`Error::DType`] for `f64`, and [`Error::Shape`]
+/// for 2³¹ elements or more a row, or as many planes; the device's own errors.
+pub fn forward<T: Real>(x: &Tensor<T>, window: &Window) -> Result<Output<T>> {
     const OP: &str = "max_pool.forward";
-    let windows = geometry(OP, "x", x.shape(), window)?;
-    let mut y = Tensor::empty(x.device(), &windows.output_shape())?;
-    let mut indices = Indices::empty(x.device(), &windows)?;
+    let windows = few_positions(OP, Windows::over(OP, x, window)?)?;
+    let mut y = windows.empty_output(x.device())?;
+    let mut indices = Indices::empty(x.device(), &windows, window.positions())?;
     x.device().run(Forward { windows, x, y: &mut y, indices: Some(&mut indices) })?;
     Ok(Output { y, indices })
 }
@@ -135,22 +69,23 @@ pub fn forward<T: Compute>(x: &Tensor<T>, window: &Window) -> Result<Output<T>> 
 ///
 /// # Errors
 /// As [`forward`].
-pub fn forward_inference<T: Compute>(x: &Tensor<T>, window: &Window) -> Result<Tensor<T>> {
+pub fn forward_inference<T: Real>(x: &Tensor<T>, window: &Window) -> Result<Tensor<T>> {
     const OP: &str = "max_pool.forward_inference";
-    let windows = geometry(OP, "x", x.shape(), window)?;
-    let mut y = Tensor::empty(x.device(), &windows.output_shape())?;
+    let windows = few_positions(OP, Windows::over(OP, x, window)?)?;
+    let mut y = windows.empty_output(x.device())?;
     x.device().run(Forward { windows, x, y: &mut y, indices: None })?;
     Ok(y)
 }
 
 /// `dx`: each element of `dy` goes to where its maximum was, and what windows share adds up.
 ///
-/// `indices` are what [`forward`] gave for this window and an input of `input_shape`, which is also `dx`'s.
+/// `indices` are what [`forward`] gave for this window and an input of `input_shape`, which is also `dx`'s; both are in
+/// `dy`'s layout.
 ///
 /// # Errors
-/// [`Error::Shape`], [`Error::Device`] and [`Error::Argument`] for arguments that do not go together; else as
+/// [`Error::Shape`], [`Error::Layout`], [`Error::Device`] and [`Error::Argument`] for arguments that do not go together; else as
 /// [`forward`].
-pub fn backward<T: Compute>(
+pub fn backward<T: Real>(
     dy: &Tensor<T>,
     indices: &Indices,
     window: &Window,
@@ -158,16 +93,8 @@ pub fn backward<T: Compute>(
     dx: Out<'_, T>,
 ) -> Result<()> {
     const OP: &str = "max_pool.backward";
-    let windows = geometry(OP, "input_shape", input_shape, window)?;
-    check::shape(OP, "dy", dy, &windows.output_shape())?;
-    match indices {
-        Indices::U8(indices) => check::device(OP, "indices", indices, dy)?,
-        Indices::U16(indices) => check::device(OP, "indices", indices, dy)?,
-    }
-    indices.check(OP, &windows)?;
-    check::device(OP, "dx", dx.tensor, dy)?;
-    check::shape(OP, "dx", dx.tensor, input_shape)?;
-    dy.device().run(Backward { windows, dy, indices, dx })
+    let windows = few_positions(OP, Windows::new(OP, "input_shape", input_shape, Layout::RowMajor, window)?)?;
+    route::backward(OP, windows, window.positions(), dy, indices, dx)
 }
 
 /// PyTorch's indices: `h * W + w` of each maximum in its plane of the input.
@@ -176,27 +103,38 @@ pub fn backward<T: Compute>(
 /// image altogether, the index is that of its first position with no negative coordinate, which is PyTorch's too.
 ///
 /// # Errors
-/// As [`backward`]; [`Error::Shape`] for planes of 2³¹ elements and more.
+/// As [`backward`]; [`Error::Shape`] for planes of which an index can pass 2³².
 pub fn flat_indices(indices: &Indices, window: &Window, input_shape: &[usize]) -> Result<Tensor<u32>> {
     const OP: &str = "max_pool.flat_indices";
-    let windows = geometry(OP, "input_shape", input_shape, window)?;
-    indices.check(OP, &windows)?;
-    // The kernels' limits keep every index below 2^32.
-    windows.launch(OP)?;
-    let mut flat = Tensor::empty(indices.device(), &windows.output_shape())?;
+    let windows = few_positions(OP, Windows::new(OP, "input_shape", input_shape, Layout::RowMajor, window)?)?;
+    let windows = Windows { layout: indices.layout(OP)?, ..windows };
+    indices.check(OP, &windows, window.positions())?;
+    // Of a window outside the image, the first position after the padding is less than a step past its edge.
+    let [height, width] = [0, 1].map(|axis| match window.padding[axis] {
+        0 => windows.input[axis],
+        _ => windows.input[axis].max(window.dilation[axis]),
+    });
+    if height.checked_mul(width).is_none_or(|count| u32::try_from(count - 1).is_err()) {
+        return Err(Error::Shape {
+            op: OP,
+            argument: "input_shape",
+            got: input_shape.to_vec(),
+            expected: "planes of at most 2^32 positions".into(),
+        });
+    }
+    let mut flat = windows.empty_output(indices.device())?;
     indices.device().run(FlatIndices { windows, indices, flat: &mut flat })?;
     Ok(flat)
 }
 
-fn geometry(op: &'static str, argument: &'static str, input_shape: &[usize], window: &Window) -> Result<Windows> {
-    let windows = Windows::new(op, argument, input_shape, window)?;
-    if window.positions() > Indices::MOST {
-        return Err(Error::Argument {
-            op,
-            argument: "window",
-            got: format!("{:?}", window.size),
-            expected: format!("at most {} positions", Indices::MOST),
-        });
+fn few_positions(op: &'static str, windows: Windows) -> Result<Windows> {
+    if windows.window.positions() <= MOST {
+        return Ok(windows);
     }
-    Ok(windows)
+    Err(Error::Argument {
+        op,
+        argument: "window",
+        got: format!("{:?}", windows.window.size),
+        expected: format!("at most {MOST} positions"),
+    })
 }
