@@ -3,7 +3,7 @@
 use ferrolayer::ops::Window;
 use ferrolayer::ops::gaussian_pool::{self, Normalize};
 use ferrolayer::testing::{assert_close, gradcheck};
-use ferrolayer::{Compute, Device, Out, Tensor};
+use ferrolayer::{Device, Out, Real, Tensor, bf16, f16};
 use proptest::prelude::*;
 
 use crate::support::*;
@@ -13,8 +13,10 @@ mod oracle;
 
 pub fn tests() -> Vec<Trial> {
     let mut tests = vec![
-        on_cpu("gaussian_pool::matches_the_formula", matches_the_formula),
-        on_cpu("gaussian_pool::matches_the_formula_in_f32", matches_the_formula_in_f32),
+        on_cpu("gaussian_pool::matches_the_formula::f64", matches_the_formula),
+        on_cpu("gaussian_pool::matches_the_formula::f32", matches_the_formula_in::<f32>),
+        on_cpu("gaussian_pool::matches_the_formula::f16", matches_the_formula_in::<f16>),
+        on_cpu("gaussian_pool::matches_the_formula::bf16", matches_the_formula_in::<bf16>),
         on_cpu("gaussian_pool::gradients_match_finite_differences", gradients_match_finite_differences),
         on_cpu(
             "gaussian_pool::wide_is_average_narrow_is_nearest",
@@ -26,7 +28,14 @@ pub fn tests() -> Vec<Trial> {
     ];
     tests.extend(errors::tests());
     for (i, case) in gpu_cases().into_iter().enumerate() {
-        tests.extend(on_each_gpu(&format!("gaussian_pool::matches_cpu::{i}"), move |gpu| compare(gpu, &case, 10)));
+        tests.extend(on_each_gpu(&format!("gaussian_pool::matches_cpu::{i}"), move |gpu| {
+            compare::<f32>(gpu, &case, 10)
+        }));
+        let name = format!("gaussian_pool::matches_cpu_in_16_bits::{i}");
+        tests.extend(on_each_gpu(&name, move |gpu| match i % 2 {
+            0 => compare::<f16>(gpu, &case, 11),
+            _ => compare::<bf16>(gpu, &case, 11),
+        }));
     }
     tests.extend(on_each_gpu("gaussian_pool::matches_cpu_on_random_shapes", matches_cpu_on_random_shapes));
     tests.extend(on_each_gpu("gaussian_pool::wide_is_average_narrow_is_nearest", wide_is_average_narrow_is_nearest));
@@ -36,7 +45,7 @@ pub fn tests() -> Vec<Trial> {
     tests.extend(on_each_gpu("gaussian_pool::empty_batch", empty_batch));
     for (i, case) in full_size_cases().into_iter().enumerate() {
         let name = format!("gaussian_pool::matches_cpu_at_full_size::{i}");
-        tests.push(on_real_gpu(&name, move |gpu| compare(gpu, &case, 20)));
+        tests.push(on_real_gpu(&name, move |gpu| compare::<f32>(gpu, &case, 20)));
     }
     tests
 }
@@ -129,98 +138,120 @@ fn full_size_cases() -> Vec<Case> {
 }
 
 /// Inputs of a case, and what was in the outputs before.
-struct Inputs<T: Compute> {
+struct Inputs<T: Real> {
     x: Tensor<T>,
-    mean: Tensor<T>,
-    var: Tensor<T>,
+    mean: Tensor<T::Compute>,
+    var: Tensor<T::Compute>,
     dy: Tensor<T>,
-    old: [Tensor<T>; 3],
+    old: Gradients<T>,
 }
 
-impl<T: Compute> Inputs<T> {
+/// Of `x`, `mean` and `var`.
+#[derive(Clone)]
+struct Gradients<T: Real> {
+    dx: Tensor<T>,
+    dmean: Tensor<T::Compute>,
+    dvar: Tensor<T::Compute>,
+}
+
+impl<T: Real> Inputs<T> {
     fn new(case: &Case, seed: u64) -> Self {
-        let cpu = Device::cpu();
-        let tensor = |s: u64, shape: &[usize]| normal_tensor::<T>(&cpu, 100 * seed + s, shape);
-        let var = tensor(2, &case.var()).to_vec().unwrap().into_iter().map(|v| v.exp()).collect();
+        fn tensor<E: Real>(seed: u64, shape: &[usize]) -> Tensor<E> {
+            normal_tensor(&Device::cpu(), seed, shape)
+        }
+        let seed = 100 * seed;
+        let var: Vec<f64> = normal(seed + 2, case.var().iter().product());
+        let var = var.into_iter().map(|v| T::Compute::of(v.exp())).collect();
         Self {
-            x: tensor(0, &case.x),
-            mean: tensor(1, &case.mean()),
-            var: Tensor::from_vec(&cpu, &case.var(), var).unwrap(),
-            dy: tensor(3, &case.y()),
-            old: [tensor(4, &case.x), tensor(5, &case.mean()), tensor(6, &case.var())],
+            x: tensor(seed, &case.x),
+            mean: tensor(seed + 1, &case.mean()),
+            var: Tensor::from_vec(&Device::cpu(), &case.var(), var).unwrap(),
+            dy: tensor(seed + 3, &case.y()),
+            old: Gradients {
+                dx: tensor(seed + 4, &case.x),
+                dmean: tensor(seed + 5, &case.mean()),
+                dvar: tensor(seed + 6, &case.var()),
+            },
         }
     }
 
     fn to(&self, device: &Device) -> Result<Self, Failed> {
-        let [dx, dmean, dvar] = &self.old;
+        let Gradients { dx, dmean, dvar } = &self.old;
         Ok(Self {
             x: self.x.to(device)?,
             mean: self.mean.to(device)?,
             var: self.var.to(device)?,
             dy: self.dy.to(device)?,
-            old: [dx.to(device)?, dmean.to(device)?, dvar.to(device)?],
+            old: Gradients { dx: dx.to(device)?, dmean: dmean.to(device)?, dvar: dvar.to(device)? },
         })
     }
 }
 
 /// What the passes give: `y`, all gradients at once, and each by itself added to half of what was there.
-struct Results<T: Compute> {
+struct Results<T: Real> {
     y: Tensor<T>,
-    gradients: [Tensor<T>; 3],
-    added: [Tensor<T>; 3],
+    gradients: Gradients<T>,
+    added: Gradients<T>,
 }
 
-impl<T: Compute> Results<T> {
-    fn all(&self) -> [&Tensor<T>; 7] {
-        let ([a, b, c], [d, e, f]) = (&self.gradients, &self.added);
-        [&self.y, a, b, c, d, e, f]
-    }
-}
-
-fn run<T: Compute>(case: &Case, inputs: &Inputs<T>) -> Result<Results<T>, Failed> {
+fn run<T: Real>(case: &Case, inputs: &Inputs<T>) -> Result<Results<T>, Failed> {
     let Inputs { x, mean, var, dy, old } = inputs;
     let (window, normalize) = (&case.window, case.normalize);
     let y = gaussian_pool::forward(x, mean, var, window, normalize)?;
     assert_eq!(y.shape(), case.y());
-    let backward = |outs: [Option<Out<'_, T>>; 3]| {
-        let [dx, dmean, dvar] = outs;
+    let backward = |dx: Option<Out<'_, T>>, dmean: Option<Out<'_, T::Compute>>, dvar: Option<Out<'_, T::Compute>>| {
         gaussian_pool::backward(x, mean, var, window, normalize, dy, dx, dmean, dvar)
     };
-    let mut gradients = [x.empty_like()?, mean.empty_like()?, var.empty_like()?];
-    backward(gradients.each_mut().map(|tensor| Some(Out::write(tensor))))?;
+    let mut gradients = Gradients { dx: x.empty_like()?, dmean: mean.empty_like()?, dvar: var.empty_like()? };
+    let Gradients { dx, dmean, dvar } = &mut gradients;
+    backward(Some(Out::write(dx)), Some(Out::write(dmean)), Some(Out::write(dvar)))?;
     let (mut added, beta) = (old.clone(), 0.5);
-    let [dx, dmean, dvar] = &mut added;
-    backward([Some(Out { tensor: dx, beta }), None, None])?;
-    backward([None, Some(Out { tensor: dmean, beta }), None])?;
-    backward([None, None, Some(Out { tensor: dvar, beta })])?;
+    let Gradients { dx, dmean, dvar } = &mut added;
+    backward(Some(Out { tensor: dx, beta }), None, None)?;
+    backward(None, Some(Out { tensor: dmean, beta }), None)?;
+    backward(None, None, Some(Out { tensor: dvar, beta }))?;
+    backward(None, None, None)?;
     Ok(Results { y, gradients, added })
 }
 
-const NAMES: [&str; 7] = ["y", "dx", "dmean", "dvar", "dx added", "dmean added", "dvar added"];
-
 /// Compares with results of which each element was computed from terms of known magnitudes.
-fn check<T: Compute>(case: &Case, inputs: &Inputs<T>, got: &Results<T>, expected: &Results<T>) -> Outcome {
-    let sizes = oracle::sizes(case, inputs);
-    for (i, (got, expected)) in got.all().into_iter().zip(expected.all()).enumerate() {
-        // The last three are those before, with something added.
-        let (terms, mut magnitudes) = sizes[if i > 3 { i - 3 } else { i }].clone();
-        if i > 3 {
-            let old = inputs.old[i - 4].to_vec()?;
-            magnitudes.iter_mut().zip(old).for_each(|(size, old)| *size += old.f64().abs());
+fn check<T: Real>(case: &Case, inputs: &Inputs<T>, got: &Results<T>, expected: &Results<T>) -> Outcome {
+    fn close<E: Real>(
+        what: String,
+        [got, expected]: [&Tensor<E>; 2],
+        (terms, magnitudes): &(usize, Vec<f64>),
+        old: Option<&Tensor<E>>,
+    ) -> Outcome {
+        let mut magnitudes = magnitudes.clone();
+        if let Some(old) = old {
+            magnitudes.iter_mut().zip(sizes(old)).for_each(|(size, old)| *size += old);
         }
-        let what = format!("{} of {case:?}", NAMES[i]);
-        assert_close(&what, &got.to_vec()?, &expected.to_vec()?, terms + 1, &magnitudes)?;
+        Ok(assert_close(&what, &got.to_vec()?, &expected.to_vec()?, terms + 1, &magnitudes)?)
     }
-    Ok(())
+    let [y, dx, dmean, dvar] = &oracle::sizes(case, inputs);
+    let what = |name: &str| format!("{name} of {case:?}, {}", T::DTYPE);
+    close(what("y"), [&got.y, &expected.y], y, None)?;
+    let (new, right) = (&got.gradients, &expected.gradients);
+    close(what("dx"), [&new.dx, &right.dx], dx, None)?;
+    close(what("dmean"), [&new.dmean, &right.dmean], dmean, None)?;
+    close(what("dvar"), [&new.dvar, &right.dvar], dvar, None)?;
+    let (new, right, old) = (&got.added, &expected.added, &inputs.old);
+    close(what("dx added"), [&new.dx, &right.dx], dx, Some(&old.dx))?;
+    close(what("dmean added"), [&new.dmean, &right.dmean], dmean, Some(&old.dmean))?;
+    close(what("dvar added"), [&new.dvar, &right.dvar], dvar, Some(&old.dvar))
 }
 
-fn compare(gpu: &Device, case: &Case, seed: u64) -> Outcome {
-    let inputs = Inputs::<f32>::new(case, seed);
+fn compare<T: Real>(gpu: &Device, case: &Case, seed: u64) -> Outcome {
+    let inputs = Inputs::<T>::new(case, seed);
     let on_gpu = inputs.to(gpu)?;
     let (expected, got, again) = (run(case, &inputs)?, run(case, &on_gpu)?, run(case, &on_gpu)?);
     check(case, &inputs, &got, &expected)?;
-    for (name, (got, again)) in NAMES.iter().zip(got.all().into_iter().zip(again.all())) {
-        assert_same_bits(&format!("{name} again, of {case:?}"), again, got)?;
+    let what = |name: &str| format!("{name} again, of {case:?}, {}", T::DTYPE);
+    assert_same_bits(&what("y"), &again.y, &got.y)?;
+    for (new, old) in [(&again.gradients, &got.gradients), (&again.added, &got.added)] {
+        assert_same_bits(&what("dx"), &new.dx, &old.dx)?;
+        assert_same_bits(&what("dmean"), &new.dmean, &old.dmean)?;
+        assert_same_bits(&what("dvar"), &new.dvar, &old.dvar)?;
     }
     Ok(())
 }
@@ -235,7 +266,7 @@ fn matches_cpu_on_random_shapes(gpu: &Device) -> Outcome {
         let padding = [padding.0 % (size[0] / 2 + 1), padding.1 % (size[1] / 2 + 1)];
         let window = Window::new(size).stride([stride.0, stride.1]).padding(padding).ceil_mode(ceil_mode);
         let normalize = if valid { Normalize::Valid } else { Normalize::Window };
-        compare(gpu, &Case { x: [n, c, h, w], window, normalize, kernels, shared, per_axis }, 77)
+        compare::<f32>(gpu, &Case { x: [n, c, h, w], window, normalize, kernels, shared, per_axis }, 77)
     })
 }
 
@@ -247,9 +278,9 @@ fn matches_the_formula() -> Outcome {
     Ok(())
 }
 
-fn matches_the_formula_in_f32() -> Outcome {
+fn matches_the_formula_in<T: Real>() -> Outcome {
     for case in gpu_cases().into_iter().filter(|case| case.window.positions() < 1000).chain(small_cases()) {
-        let inputs = Inputs::<f32>::new(&case, 2);
+        let inputs = Inputs::<T>::new(&case, 2);
         check(&case, &inputs, &run(&case, &inputs)?, &oracle::results(&case, &inputs))?;
     }
     Ok(())
@@ -267,10 +298,10 @@ fn gradients_match_finite_differences() -> Outcome {
             let y = gaussian_pool::forward(&x, &mean, &var, &case.window, case.normalize).unwrap();
             y.to_vec().unwrap().iter().zip(&dy).map(|(y, dy)| y * dy).sum()
         };
-        let [dx, dmean, dvar] = run(&case, &inputs)?.gradients.map(|tensor| tensor.to_vec().unwrap());
-        gradcheck(&format!("x, {case:?}"), &x, &dx, |x| loss(x, &mean, &var))?;
-        gradcheck(&format!("mean, {case:?}"), &mean, &dmean, |mean| loss(&x, mean, &var))?;
-        gradcheck(&format!("var, {case:?}"), &var, &dvar, |var| loss(&x, &mean, var))?;
+        let Gradients { dx, dmean, dvar } = run(&case, &inputs)?.gradients;
+        gradcheck(&format!("x, {case:?}"), &x, &dx.to_vec()?, |x| loss(x, &mean, &var))?;
+        gradcheck(&format!("mean, {case:?}"), &mean, &dmean.to_vec()?, |mean| loss(&x, mean, &var))?;
+        gradcheck(&format!("var, {case:?}"), &var, &dvar.to_vec()?, |var| loss(&x, &mean, var))?;
     }
     Ok(())
 }
@@ -404,9 +435,10 @@ fn invalid_parameters_give_nan(gpu: &Device) -> Outcome {
         let (y, right) = (got.y.to_vec()?, expected.y.to_vec()?);
         assert_eq!(y[..half], right[..half]);
         assert!(y[half..].iter().all(|y| y.is_nan()), "mean {mean}, var {var}: {y:?}");
-        let [dx, dmean, dvar] = got.gradients.map(|tensor| tensor.to_vec().unwrap());
+        let Gradients { dx, dmean, dvar } = got.gradients;
+        let [dx, dmean, dvar] = [dx, dmean, dvar].map(|tensor| tensor.to_vec().unwrap());
         assert!(dx.iter().all(|v| v.is_nan()));
-        assert_eq!(dmean[..2], expected.gradients[1].to_vec()?[..2]);
+        assert_eq!(dmean[..2], expected.gradients.dmean.to_vec()?[..2]);
         assert!(dmean[2].is_nan() && dvar[1].is_nan(), "mean {mean}, var {var}: {dmean:?} {dvar:?}");
     }
     Ok(())
@@ -417,11 +449,11 @@ fn empty_batch(device: &Device) -> Outcome {
     let case = Case { x: [0, 3, 4, 4], window, normalize: Normalize::Valid, kernels: 2, shared: false, per_axis: true };
     let results = run(&case, &Inputs::<f32>::new(&case, 7).to(device)?)?;
     assert_eq!(results.y.shape(), [0, 6, 2, 2]);
-    let old = Inputs::<f32>::new(&case, 7).old;
-    for i in [1, 2] {
-        assert!(results.gradients[i].to_vec()?.iter().all(|&v| v == 0.0));
-        let halves: Vec<f32> = old[i].to_vec()?.iter().map(|v| 0.5 * v).collect();
-        assert_eq!(results.added[i].to_vec()?, halves);
+    let (new, added, old) = (results.gradients, results.added, Inputs::<f32>::new(&case, 7).old);
+    for (new, added, old) in [(new.dmean, added.dmean, old.dmean), (new.dvar, added.dvar, old.dvar)] {
+        assert!(new.to_vec()?.iter().all(|&v| v == 0.0));
+        let halves: Vec<f32> = old.to_vec()?.iter().map(|v| 0.5 * v).collect();
+        assert_eq!(added.to_vec()?, halves);
     }
     Ok(())
 }

@@ -3,7 +3,8 @@
 use cuda_std::prelude::*;
 
 use super::{
-    BLOCK, Geometry, PITCH, ROUNDS, SUMS, TILE_ROWS, Tile, add_weighted, dot, each, get_sums, put_sums, sum_along_y,
+    BLOCK, Geometry, PITCH, ROUNDS, SUMS, TILE_ROWS, Tile, add_weighted, dot, each, get_if, get_sums, put_sums,
+    sum_along_y,
 };
 use crate::elementwise::put;
 
@@ -19,13 +20,13 @@ const _: () = assert!(BLOCK / BACKWARD_COLUMNS * SUMS as u32 == TILE_ROWS);
 ///
 /// # Safety
 /// The module's. `dx` holds the planes, `dy` as many of the output for each of `kernels`, `weights_y` and `weights_x` the
-/// tables of [`gaussian_pool_weights_f32`](super::gaussian_pool_weights_f32) without derivatives.
-#[kernel(block = BLOCK, min_blocks = 6)]
-pub unsafe fn gaussian_pool_backward_f32(
-    dy: Global<f32>,
+/// tables of [`gaussian_pool_weights`](super::gaussian_pool_weights) without derivatives.
+#[kernel(block = BLOCK, min_blocks = 6, instances(T = [f32, f16, bf16]))]
+pub unsafe fn gaussian_pool_backward<T: Storage>(
+    dy: Global<T>,
     weights_y: Global<f32>,
     weights_x: Global<f32>,
-    dx: GlobalMut<f32>,
+    dx: GlobalMut<T>,
     dx_beta: f32,
     geometry: Geometry,
 ) {
@@ -34,26 +35,25 @@ pub unsafe fn gaussian_pool_backward_f32(
     let weights = |table: Global<f32>, i: usize| unsafe { [table.load(i)] };
     // SAFETY: passed on.
     unsafe {
-        tile::<1>(dy, [weights_y, weights_x], 1, weights, None, Some(dx), dx_beta, &geometry, shared, |_, _| {});
+        tile::<T, 1>(dy, [weights_y, weights_x], 1, weights, None, Some(dx), dx_beta, &geometry, shared, |_, _| {});
     }
 }
 
 /// One tile of the backward pass, with `W` tables of weights in an entry of `entry` elements, which `weights` loads: the
 /// weights, and for `W = 3` their derivatives by mean and variance. Then `x` is there, and `done` is called for each
-/// Gaussian, by all threads, with its number among
-/// those of the plane and the thread's part of the sums of `x * dw * dy`, by `mu_y`, `mu_x`, `var_y` and `var_x`.
+/// Gaussian, by all threads, with its number among those of the plane and the thread's part of the sums of `x * dw * dy`, by `mu_y`, `mu_x`, `var_y` and `var_x`.
 ///
 /// # Safety
-/// As [`gaussian_pool_backward_f32`]; `shared` holds [`BACKWARD_SHARED`] elements for each table.
+/// As [`gaussian_pool_backward`]; `shared` holds [`BACKWARD_SHARED`] elements for each table.
 #[inline(always)]
 #[allow(clippy::too_many_arguments, reason = "what two kernels take, and how they differ")]
-pub(super) unsafe fn tile<const W: usize>(
-    dy: Global<f32>,
+pub(super) unsafe fn tile<T: Storage, const W: usize>(
+    dy: Global<T>,
     tables: [Global<f32>; 2],
     entry: u32,
     weights: impl Fn(Global<f32>, usize) -> [f32; W] + Copy,
-    x: Option<Global<f32>>,
-    dx: Option<GlobalMut<f32>>,
+    x: Option<Global<T>>,
+    dx: Option<GlobalMut<T>>,
     dx_beta: f32,
     geometry: &Geometry,
     shared: Shared<f32>,
@@ -94,9 +94,7 @@ pub(super) unsafe fn tile<const W: usize>(
             let load = |row: u32, _: usize| {
                 let inside = row < rows.1 && part + column < columns.1;
                 // SAFETY: loaded only where row and column are in the output.
-                unsafe {
-                    dy.load_if(inside, row.wrapping_mul(horizontal.output).wrapping_add(part + column) as usize, 0.0)
-                }
+                unsafe { get_if(dy, inside, row.wrapping_mul(horizontal.output).wrapping_add(part + column) as usize) }
             };
             let position = |row: u32| (first_row + vertical.padding).wrapping_sub(row.wrapping_mul(vertical.stride));
             let along_y = sum_along_y::<1, W>(
@@ -126,7 +124,7 @@ pub(super) unsafe fn tile<const W: usize>(
                         let row = tile.row + band + t as u32;
                         let at = plane + row.wrapping_mul(horizontal.image).wrapping_add(tile.column + ix) as usize;
                         // SAFETY: loaded only where row and column are in the image.
-                        pixels[t] = unsafe { x.load_if(row < vertical.image, at, 0.0) };
+                        pixels[t] = unsafe { get_if(x, row < vertical.image, at) };
                     });
                 }
                 let mut window = from;

@@ -3,7 +3,8 @@
 use cuda_std::prelude::*;
 
 use super::{
-    BLOCK, Geometry, PITCH, ROUNDS, SUMS, TILE_ROWS, Tile, add_weighted, divide, each, get_sums, put_sums, sum_along_y,
+    BLOCK, Geometry, PITCH, ROUNDS, SUMS, TILE_ROWS, Tile, add_weighted, divide, each, get_if, get_sums, put_sums,
+    sum_along_y,
 };
 
 /// Columns of the image that one block takes at a time.
@@ -56,13 +57,13 @@ impl Layout {
 ///
 /// # Safety
 /// The module's. `x` holds the planes, `y` as many for each of `kernels`, `weights_y` and `weights_x` the tables of
-/// [`gaussian_pool_weights_f32`](super::gaussian_pool_weights_f32) without derivatives.
-#[kernel(block = BLOCK, min_blocks = 6)]
-pub unsafe fn gaussian_pool_forward_f32(
-    x: Global<f32>,
+/// [`gaussian_pool_weights`](super::gaussian_pool_weights) without derivatives.
+#[kernel(block = BLOCK, min_blocks = 6, instances(T = [f32, f16, bf16]))]
+pub unsafe fn gaussian_pool_forward<T: Storage>(
+    x: Global<T>,
     weights_y: Global<f32>,
     weights_x: Global<f32>,
-    y: GlobalMut<f32>,
+    y: GlobalMut<T>,
     geometry: Geometry,
 ) {
     let shared = shared_array![f32; (PLACES * PITCH) as usize].handle();
@@ -113,7 +114,7 @@ pub unsafe fn gaussian_pool_forward_f32(
                 let (iy, ix) = (row.wrapping_sub(vertical.padding), padded.wrapping_sub(horizontal.padding));
                 let inside = row < rows.1 && iy < vertical.image && padded < end && ix < horizontal.image;
                 // SAFETY: loaded only where row and column are in the image.
-                unsafe { x.load_if(inside, (iy.wrapping_mul(horizontal.image).wrapping_add(ix)) as usize, 0.0) }
+                unsafe { get_if(x, inside, iy.wrapping_mul(horizontal.image).wrapping_add(ix) as usize) }
             };
             let position = |row: u32| row.wrapping_sub(first_row * vertical.stride);
             let next_window = vertical.stride.wrapping_neg();
@@ -167,7 +168,7 @@ pub unsafe fn gaussian_pool_forward_f32(
                 let inside = row + (t as u32) < vertical.output && column < horizontal.output;
                 let at = (row + t as u32).wrapping_mul(horizontal.output).wrapping_add(column);
                 // SAFETY: stored only where row and column are in the output; one thread has each.
-                unsafe { y.store_if(inside, at as usize, sums[round][t]) };
+                unsafe { y.store_if(inside, at as usize, T::from_f32(sums[round][t])) };
             });
         });
     }

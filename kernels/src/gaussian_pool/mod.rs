@@ -3,17 +3,19 @@
 //!
 //! A weight is a product of a factor along y and one along x, so that a window of `kh * kw` positions costs `kh + kw`.
 //!
-//! - [`gaussian_pool_weights_f32`] computes the factors of every Gaussian, once per pass, into a table.
-//! - [`gaussian_pool_forward_f32`] and [`gaussian_pool_backward_f32`] share one shape. A block takes a tile of one plane
+//! - [`gaussian_pool_weights`] computes the factors of every Gaussian, once per pass, into a table.
+//! - [`gaussian_pool_forward`] and [`gaussian_pool_backward`] share one shape. A block takes a tile of one plane
 //!   of what it writes, [`TILE_ROWS`] rows of up to [`MAX_TILE_COLUMNS`] columns. First its threads sum along y,
 //!   straight from global memory: a thread takes one or two columns of the source and [`SUMS`] rows of the tile at once,
 //!   so that it loads each value once for all the rows whose windows cover it, and warps load adjacent columns. These
 //!   sums go to shared memory, column by column. Then a thread takes [`SUMS`] rows of one column of the tile, and sums
 //!   along x. Windows wider than shared memory's columns are taken a part at a time. The Gaussians of a map come one after
 //!   another; what they read again is in the L1 cache.
-//! - [`gaussian_pool_backward_parameters_f32`] is the backward pass with the derivatives of the weights beside the
+//! - [`gaussian_pool_backward_parameters`] is the backward pass with the derivatives of the weights beside the
 //!   weights: besides `dx` each block leaves, for each Gaussian, its part of the sums that are the gradients of mean and
-//!   variance; [`gaussian_pool_sum_parameters_f32`] adds these up. The order of both is fixed.
+//!   variance; [`gaussian_pool_sum_parameters`] adds these up. The order of both is fixed.
+//!
+//! `x`, `y` and their gradients are `f32`, `f16` or `bf16`; all else is `f32`, the parameters and their gradients too.
 //!
 //! Bound by memory for windows of a few pixels, by shared memory's bandwidth for larger ones.
 //!
@@ -194,6 +196,16 @@ fn divide(a: u32, b: u32) -> (u32, u32) {
     unsafe { core::hint::assert_unchecked(b != 0) };
     let quotient = a / b;
     (quotient, a - quotient * b)
+}
+
+/// Element `i`, as arithmetic takes it, if the predicate is true, else 0.
+///
+/// # Safety
+/// `from` holds it where the predicate is true.
+#[inline(always)]
+unsafe fn get_if<T: Storage>(from: Global<T>, predicate: bool, i: usize) -> f32 {
+    // SAFETY: the caller's.
+    unsafe { from.load_if(predicate, i, T::from_f32(0.0)) }.to_f32()
 }
 
 /// Sums of a thread, one for each of its rows.

@@ -8,22 +8,22 @@ use crate::elementwise::put;
 
 /// Sums that a block leaves for each Gaussian: by `mu_y`, `mu_x`, `var_y` and `var_x`.
 pub const SUMS_PER_GAUSSIAN: u32 = 4;
-/// Threads of a block of [`gaussian_pool_sum_parameters_f32`].
+/// Threads of a block of [`gaussian_pool_sum_parameters`].
 pub const SUM_BLOCK: u32 = 512;
 
 /// The backward pass for `dx`, where it is there, with this tile's part of the sums for each Gaussian of its plane, laid
 /// out `[planes, tiles, kernels, 4]`. The grid is that of
-/// [`gaussian_pool_backward_f32`](super::gaussian_pool_backward_f32).
+/// [`gaussian_pool_backward`](super::gaussian_pool_backward).
 ///
 /// # Safety
 /// The module's, as for that kernel; `x` holds the planes, the tables have derivatives.
-#[kernel(block = BLOCK, min_blocks = 5)]
-pub unsafe fn gaussian_pool_backward_parameters_f32(
-    x: Global<f32>,
-    dy: Global<f32>,
+#[kernel(block = BLOCK, min_blocks = 5, instances(T = [f32, f16, bf16]))]
+pub unsafe fn gaussian_pool_backward_parameters<T: Storage>(
+    x: Global<T>,
+    dy: Global<T>,
     weights_y: Global<f32>,
     weights_x: Global<f32>,
-    dx: Option<GlobalMut<f32>>,
+    dx: Option<GlobalMut<T>>,
     dx_beta: f32,
     sums: GlobalMut<f32>,
     geometry: Geometry,
@@ -60,7 +60,7 @@ pub unsafe fn gaussian_pool_backward_parameters_f32(
     // SAFETY: passed on.
     unsafe {
         let tables = [weights_y, weights_x];
-        tile::<3>(dy, tables, DERIVATIVES_ENTRY, weights, Some(x), dx, dx_beta, &geometry, shared, done);
+        tile::<T, 3>(dy, tables, DERIVATIVES_ENTRY, weights, Some(x), dx, dx_beta, &geometry, shared, done);
     }
 }
 
@@ -68,10 +68,10 @@ pub unsafe fn gaussian_pool_backward_parameters_f32(
 /// Gaussian: thread `i` takes every [`SUM_BLOCK`]th of its terms from `i` on, then warps and the block in a butterfly.
 ///
 /// # Safety
-/// The module's; `sums` as [`gaussian_pool_backward_parameters_f32`] leaves them; `dmean` holds two elements for each
+/// The module's; `sums` as [`gaussian_pool_backward_parameters`] leaves them; `dmean` holds two elements for each
 /// Gaussian, `dvar` `variances`, which is 1 or 2.
 #[kernel(block = SUM_BLOCK)]
-pub unsafe fn gaussian_pool_sum_parameters_f32(
+pub unsafe fn gaussian_pool_sum_parameters(
     sums: Global<f32>,
     dmean: Option<GlobalMut<f32>>,
     dmean_beta: f32,

@@ -4,7 +4,7 @@ use cuda_std::prelude::*;
 
 use super::{Axis, Geometry};
 
-/// Threads of a block of [`gaussian_pool_weights_f32`].
+/// Threads of a block of [`gaussian_pool_weights`].
 pub const WEIGHTS_BLOCK: u32 = 128;
 /// Vectors of weights that a block computes: one a warp.
 pub const WEIGHTS_PER_BLOCK: u32 = WEIGHTS_BLOCK / warp::WARP_SIZE;
@@ -27,7 +27,7 @@ pub const DERIVATIVES_ENTRY: u32 = 4;
 /// # Safety
 /// The module's. `mean` holds 2 elements for each Gaussian, `var` 1 or 2, which is `variances`.
 #[kernel(block = WEIGHTS_BLOCK)]
-pub unsafe fn gaussian_pool_weights_f32(
+pub unsafe fn gaussian_pool_weights(
     mean: Global<f32>,
     var: Global<f32>,
     weights_y: GlobalMut<f32>,

@@ -122,5 +122,8 @@ fn rejects_f64_on_a_gpu(gpu: &Device) -> Outcome {
     let tensor = |shape: &[usize]| Tensor::<f64>::full(gpu, shape, 1.0);
     let (x, mean, var) = (tensor(&[1, 1, 4, 4])?, tensor(&[1, 1, 2])?, tensor(&[1, 1, 1])?);
     let result = gaussian_pool::forward(&x, &mean, &var, &Window::new([2, 2]), Normalize::Window);
-    assert_error(result, &format!("gaussian_pool.forward: x holds f64, which {gpu} does not compute; expected f32"))
+    assert_error(
+        result,
+        &format!("gaussian_pool.forward: x holds f64, which {gpu} does not compute; expected f32, f16 or bf16"),
+    )
 }

@@ -1,9 +1,9 @@
 //! Gaussian pooling as its formula says it, window by window and position by position, in f64.
 
 use ferrolayer::ops::gaussian_pool::Normalize;
-use ferrolayer::{Compute, Device, Tensor};
+use ferrolayer::{Device, Real, Tensor};
 
-use super::{Case, Inputs, Results};
+use super::{Case, Gradients, Inputs, Results};
 
 /// A position of a window that lies in the image.
 struct Position {
@@ -18,7 +18,7 @@ struct Position {
 }
 
 /// One output: its index in `y`, the number of its Gaussian among the parameters, and its window.
-fn for_each_output<T: Compute>(case: &Case, inputs: &Inputs<T>, mut f: impl FnMut(usize, usize, &[Position])) {
+fn for_each_output<T: Real>(case: &Case, inputs: &Inputs<T>, mut f: impl FnMut(usize, usize, &[Position])) {
     let ([_, channels, height, width], [batch, maps, ho, wo]) = (case.x, case.y());
     let (means, vars) = (inputs.mean.to_vec().unwrap(), inputs.var.to_vec().unwrap());
     for n in 0..batch {
@@ -101,11 +101,10 @@ fn add_parameters(case: &Case, gaussian: usize, terms: [f64; 4], dmean: &mut [f6
 }
 
 /// What the passes should give.
-pub(super) fn results<T: Compute>(case: &Case, inputs: &Inputs<T>) -> Results<T> {
+pub(super) fn results<T: Real>(case: &Case, inputs: &Inputs<T>) -> Results<T> {
     let (x, dy) = (inputs.x.to_vec().unwrap(), inputs.dy.to_vec().unwrap());
-    let zeros = |tensor: &Tensor<T>| vec![0.0; tensor.len()];
-    let (mut y, mut dx) = (zeros(&inputs.dy), zeros(&inputs.x));
-    let (mut dmean, mut dvar) = (zeros(&inputs.mean), zeros(&inputs.var));
+    let (mut y, mut dx) = (vec![0.0; inputs.dy.len()], vec![0.0; inputs.x.len()]);
+    let (mut dmean, mut dvar) = (vec![0.0; inputs.mean.len()], vec![0.0; inputs.var.len()]);
     for_each_output(case, inputs, |output, gaussian, window| {
         let dy = dy[output].f64();
         for p in window {
@@ -115,26 +114,30 @@ pub(super) fn results<T: Compute>(case: &Case, inputs: &Inputs<T>) -> Results<T>
             add_parameters(case, gaussian, p.derivatives.map(|d| d * x * dy), &mut dmean, &mut dvar);
         }
     });
-    let tensor = |shape: &[usize], values: &[f64]| {
-        Tensor::from_vec(&Device::cpu(), shape, values.iter().map(|&v| T::of(v)).collect()).unwrap()
-    };
-    let added = |old: &Tensor<T>, new: &[f64]| {
+    fn tensor<E: Real>(shape: &[usize], values: &[f64]) -> Tensor<E> {
+        Tensor::from_vec(&Device::cpu(), shape, values.iter().map(|&v| E::of(v)).collect()).unwrap()
+    }
+    fn added<E: Real>(old: &Tensor<E>, new: &[f64]) -> Tensor<E> {
         let sums: Vec<f64> = old.to_vec().unwrap().iter().zip(new).map(|(old, new)| 0.5 * old.f64() + new).collect();
         tensor(old.shape(), &sums)
-    };
+    }
+    let old = &inputs.old;
     Results {
         y: tensor(&case.y(), &y),
-        added: [added(&inputs.old[0], &dx), added(&inputs.old[1], &dmean), added(&inputs.old[2], &dvar)],
-        gradients: [tensor(&case.x, &dx), tensor(&case.mean(), &dmean), tensor(&case.var(), &dvar)],
+        added: Gradients { dx: added(&old.dx, &dx), dmean: added(&old.dmean, &dmean), dvar: added(&old.dvar, &dvar) },
+        gradients: Gradients {
+            dx: tensor(&case.x, &dx),
+            dmean: tensor(&case.mean(), &dmean),
+            dvar: tensor(&case.var(), &dvar),
+        },
     }
 }
 
 /// Of `y`, `dx`, `dmean` and `dvar`: how many terms an element sums, and the sum of their magnitudes.
-pub(super) fn sizes<T: Compute>(case: &Case, inputs: &Inputs<T>) -> [(usize, Vec<f64>); 4] {
+pub(super) fn sizes<T: Real>(case: &Case, inputs: &Inputs<T>) -> [(usize, Vec<f64>); 4] {
     let (x, dy) = (inputs.x.to_vec().unwrap(), inputs.dy.to_vec().unwrap());
-    let zeros = |tensor: &Tensor<T>| vec![0.0; tensor.len()];
-    let (mut y, mut dx) = (zeros(&inputs.dy), zeros(&inputs.x));
-    let (mut dmean, mut dvar) = (zeros(&inputs.mean), zeros(&inputs.var));
+    let (mut y, mut dx) = (vec![0.0; inputs.dy.len()], vec![0.0; inputs.x.len()]);
+    let (mut dmean, mut dvar) = (vec![0.0; inputs.mean.len()], vec![0.0; inputs.var.len()]);
     for_each_output(case, inputs, |output, gaussian, window| {
         let dy = dy[output].f64().abs();
         for p in window {

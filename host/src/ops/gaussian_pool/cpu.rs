@@ -12,77 +12,87 @@ use super::plan::{Axis, Plan};
 use super::weights::{self, Derivatives, Weights};
 use super::{Backward, Forward};
 use crate::device::{Cpu, OnCpu, accumulate};
-use crate::{Compute, Error, Out, Result, Tensor};
+use crate::{Compute, Error, Out, Real, Result, Tensor};
 
 /// Elements of the output that one task computes, about.
 const TASK: usize = 4096;
 
-impl<T: Compute> OnCpu for Forward<'_, T> {
+impl<T: Real> OnCpu for Forward<'_, T> {
     fn on_cpu(self, _: &Cpu) -> Result<()> {
         let plan = &self.plan;
-        let gaussians = gaussians(plan, self.mean, self.var, weights::weights::<T>)?;
+        let gaussians = gaussians(plan, self.mean, self.var, weights::weights::<T::Compute>)?;
         let x = self.x.host()?;
         let [vertical, horizontal] = plan.axes;
         let (image, output) = (vertical.image * horizontal.image, vertical.output * horizontal.output);
         let rows = rows_per_task(horizontal.output);
         self.y.host_mut()?.par_chunks_mut(output).enumerate().for_each(|(map, y)| {
             let (plane, kernel) = (map / plan.kernels, map % plan.kernels);
-            let [along_y, along_x] = &gaussians[plan.set(plane) * plan.kernels + kernel];
-            let x = &x[plane * image..][..image];
-            let task = |first: usize, y: &mut [T]| {
-                let mut row = vec![T::zero(); horizontal.image];
-                let mut columns = Columns::new(&horizontal);
-                for (oy, y) in (first..).zip(y.chunks_mut(horizontal.output)) {
-                    let weights = along_y.case(vertical.case(oy));
-                    let terms = vertical
-                        .inside(oy)
-                        .map(|i| (weights[i], &x[(oy * vertical.stride + i - vertical.padding) * horizontal.image..]));
-                    weighted_sum(&mut row, terms);
-                    columns.set(&row);
-                    columns.pool(&row, along_x, y);
-                }
-            };
-            y.par_chunks_mut(rows * horizontal.output).enumerate().for_each(|(i, y)| task(i * rows, y));
+            let gaussian = &gaussians[plan.set(plane) * plan.kernels + kernel];
+            let x = Rows { values: &x[plane * image..][..image], first: 0, width: horizontal.image };
+            y.par_chunks_mut(rows * horizontal.output).enumerate().for_each(|(i, y)| {
+                let first = i * rows;
+                let rows = first..first + y.len() / horizontal.output;
+                pool(plan, gaussian, x, rows, |oy, pooled| {
+                    let y = &mut y[(oy - first) * horizontal.output..][..horizontal.output];
+                    y.iter_mut().zip(pooled).for_each(|(y, &pooled)| *y = T::narrow(pooled));
+                });
+            });
         });
         Ok(())
     }
 }
 
-impl<T: Compute> OnCpu for Backward<'_, T> {
+impl<T: Real> OnCpu for Backward<'_, T> {
     fn on_cpu(self, _: &Cpu) -> Result<()> {
         let plan = &self.plan;
-        let gaussians = gaussians(plan, self.mean, self.var, weights::derivatives::<T>)?;
+        let gaussians = gaussians(plan, self.mean, self.var, weights::derivatives::<T::Compute>)?;
         let (x, dy) = (self.x.host()?, self.dy.host()?);
-        let pass = Pass { plan, gaussians: &gaussians, x, dy, parameters: self.dmean.is_some() || self.dvar.is_some() };
-        let width = plan.axes[1].image;
-        let rows = rows_per_task(width);
+        let parameters = self.dmean.is_some() || self.dvar.is_some();
+        let [vertical, horizontal] = plan.axes;
+        let (image, output) = (vertical.image * horizontal.image, vertical.output * horizontal.output);
+        let (width, rows) = (horizontal.image, rows_per_task(horizontal.image));
         let (dx, beta) = match self.dx {
-            Some(Out { tensor, beta }) => (Some(tensor.host_mut()?), T::of(beta)),
-            None => (None, T::zero()),
+            Some(Out { tensor, beta }) => (Some(tensor.host_mut()?), T::Compute::of(beta)),
+            None => (None, T::Compute::of(0.0)),
+        };
+        let pass = |plane: usize, rows: Range<usize>, dx: Option<&mut [T]>| {
+            let gaussians = &gaussians[plan.set(plane) * plan.kernels..][..plan.kernels];
+            let x = Rows { values: &x[plane * image..][..image], first: 0, width };
+            let dy = |kernel: usize| {
+                let values = &dy[(plane * plan.kernels + kernel) * output..][..output];
+                Rows { values, first: 0, width: horizontal.output }
+            };
+            let first = rows.start;
+            let write = dx.map(|dx| {
+                move |iy: usize, columns: &Columns<'_, T::Compute>| {
+                    columns.write(&mut dx[(iy - first) * width..][..width], beta);
+                }
+            });
+            gradients(plan, gaussians, x, dy, rows, write, parameters)
         };
         let sums: Vec<Vec<Sums>> = match dx {
             Some(dx) => dx
-                .par_chunks_mut((plan.axes[0].image * width).max(1))
+                .par_chunks_mut(image)
                 .enumerate()
                 .flat_map(|(plane, dx)| {
                     let tasks = dx.par_chunks_mut(rows * width).enumerate();
                     tasks.map(move |(i, dx)| (plane, i * rows..i * rows + dx.len() / width, Some(dx)))
                 })
-                .map(|(plane, rows, dx)| pass.rows(plane, rows, dx, beta))
+                .map(|(plane, rows, dx)| pass(plane, rows, dx))
                 .collect(),
-            None if pass.parameters => (0..plan.planes())
+            None if parameters => (0..plan.planes())
                 .into_par_iter()
                 .flat_map(|plane| {
-                    let height = plan.axes[0].image;
+                    let height = vertical.image;
                     (0..height.div_ceil(rows))
                         .into_par_iter()
                         .map(move |i| (plane, i * rows..height.min((i + 1) * rows)))
                 })
-                .map(|(plane, rows)| pass.rows(plane, rows, None, beta))
+                .map(|(plane, rows)| pass(plane, rows, None))
                 .collect(),
             None => return Ok(()),
         };
-        if pass.parameters {
+        if parameters {
             let total = total(plan, &sums);
             write_parameters(plan, &total, self.dmean, self.dvar)?;
         }
@@ -95,14 +105,14 @@ fn rows_per_task(width: usize) -> usize {
 }
 
 /// What `along` makes of each Gaussian's parameters along y and x, by set and kernel.
-fn gaussians<T: Compute, W>(
+fn gaussians<C: Compute, W>(
     plan: &Plan,
-    mean: &Tensor<T>,
-    var: &Tensor<T>,
-    along: impl Fn(&Axis, T, T) -> W,
+    mean: &Tensor<C>,
+    var: &Tensor<C>,
+    along: impl Fn(&Axis, C, C) -> W,
 ) -> Result<Vec<[W; 2]>> {
     let (means, vars) = (mean.host()?, var.host()?);
-    let invalid = |argument, tensor: &Tensor<T>, at: usize, value: T, expected: &str| {
+    let invalid = |argument, tensor: &Tensor<C>, at: usize, value: C, expected: &str| {
         let (last, kernels) = (tensor.shape()[2], tensor.shape()[1]);
         let index = [at / last / kernels, at / last % kernels, at % last];
         Error::Argument { op: plan.op, argument, got: format!("{value} at {index:?}"), expected: expected.into() }
@@ -110,7 +120,7 @@ fn gaussians<T: Compute, W>(
     if let Some(i) = means.iter().position(|m| !m.is_finite()) {
         return Err(invalid("mean", mean, i, means[i], "finite values"));
     }
-    if let Some(i) = vars.iter().position(|v| !(v.is_finite() && *v > T::zero())) {
+    if let Some(i) = vars.iter().position(|v| !(v.is_finite() && *v > C::zero())) {
         return Err(invalid("var", var, i, vars[i], "finite values above 0"));
     }
     let variances = plan.variances();
@@ -120,14 +130,40 @@ fn gaussians<T: Compute, W>(
         .collect())
 }
 
-/// A backward pass over some rows of the image at a time.
-struct Pass<'a, T: Compute> {
-    plan: &'a Plan,
-    gaussians: &'a [[Derivatives<T>; 2]],
-    x: &'a [T],
-    dy: &'a [T],
-    /// Whether sums for mean and variance are asked for.
-    parameters: bool,
+/// Rows of one plane, from row `first` on.
+#[derive(Clone, Copy)]
+struct Rows<'a, E> {
+    values: &'a [E],
+    first: usize,
+    width: usize,
+}
+
+impl<'a, E> Rows<'a, E> {
+    fn row(&self, row: usize) -> &'a [E] {
+        &self.values[(row - self.first) * self.width..][..self.width]
+    }
+}
+
+/// Calls `write` with each of some rows of the output of one plane and one Gaussian; `x` has the rows that these cover.
+fn pool<E: Real>(
+    plan: &Plan,
+    [along_y, along_x]: &[Weights<E::Compute>; 2],
+    x: Rows<'_, E>,
+    rows: Range<usize>,
+    mut write: impl FnMut(usize, &[E::Compute]),
+) {
+    let [vertical, horizontal] = &plan.axes;
+    let mut row = vec![zero(); horizontal.image];
+    let mut columns = Columns::new(horizontal);
+    let mut pooled = vec![zero(); horizontal.output];
+    for oy in rows {
+        let weights = along_y.case(vertical.case(oy));
+        let terms = vertical.inside(oy).map(|i| (weights[i], x.row(oy * vertical.stride + i - vertical.padding)));
+        weighted_sum(&mut row, terms);
+        columns.set(&row);
+        columns.pool(&row, along_x, &mut pooled);
+        write(oy, &pooled);
+    }
 }
 
 /// The derivatives of one Gaussian's mean and variance, each along y and x.
@@ -137,59 +173,63 @@ struct Sums {
     var: [f64; 2],
 }
 
-impl<T: Compute> Pass<'_, T> {
-    /// `dx` of some rows of a plane, and what these rows give to the sums of each of the plane's Gaussians.
-    fn rows(&self, plane: usize, rows: Range<usize>, mut dx: Option<&mut [T]>, beta: T) -> Vec<Sums> {
-        let [vertical, horizontal] = &self.plan.axes;
-        let kernels = self.plan.kernels;
-        let (width, output) = (horizontal.image, vertical.output * horizontal.output);
-        let gaussians = &self.gaussians[self.plan.set(plane) * kernels..][..kernels];
-        let mut sums = vec![Sums::default(); kernels];
-        // dy gathered along y with the weights, and with their derivatives by mean and variance.
-        let [mut by_weight, mut by_mean, mut by_var] = [(); 3].map(|()| vec![T::zero(); horizontal.output]);
-        // The row of x, pooled along x in the same three ways.
-        let [mut pooled, mut pooled_by_mean, mut pooled_by_var] = [(); 3].map(|()| vec![T::zero(); horizontal.output]);
-        let (mut columns, mut spread) = (Columns::new(horizontal), Columns::new(horizontal));
-        for iy in rows.clone() {
-            let x = &self.x[(plane * vertical.image + iy) * width..][..width];
-            // A row that no window covers is no term: its NaN times the zeros gathered for it would be one.
-            let parameters = self.parameters && !vertical.covering(iy).is_empty();
+/// Calls `write`, where it is there, with the gradient of each of some rows of one plane, and gives what these rows add to
+/// the sums of each of the plane's Gaussians, if `parameters` are asked for. `x` has these rows, `dy(kernel)` the rows
+/// whose windows cover them.
+fn gradients<'a, E: Real>(
+    plan: &Plan,
+    gaussians: &[[Derivatives<E::Compute>; 2]],
+    x: Rows<'_, E>,
+    dy: impl Fn(usize) -> Rows<'a, E>,
+    rows: Range<usize>,
+    mut write: Option<impl FnMut(usize, &Columns<'_, E::Compute>)>,
+    parameters: bool,
+) -> Vec<Sums> {
+    let [vertical, horizontal] = &plan.axes;
+    let mut sums = vec![Sums::default(); gaussians.len()];
+    // dy gathered along y with the weights, and with their derivatives by mean and variance.
+    let [mut by_weight, mut by_mean, mut by_var] = [(); 3].map(|()| vec![zero(); horizontal.output]);
+    // The row of x, pooled along x in the same three ways.
+    let [mut pooled, mut pooled_by_mean, mut pooled_by_var] = [(); 3].map(|()| vec![zero(); horizontal.output]);
+    let (mut columns, mut spread) = (Columns::new(horizontal), Columns::new(horizontal));
+    let mut pixels = vec![zero(); horizontal.image];
+    for iy in rows {
+        if parameters {
+            pixels.iter_mut().zip(x.row(iy)).for_each(|(pixel, x)| *pixel = x.widen());
+            columns.set(&pixels);
+        }
+        spread.clear();
+        for (kernel, [along_y, along_x]) in gaussians.iter().enumerate() {
+            let dy = dy(kernel);
+            let gather = |out: &mut [E::Compute], weights: &Weights<E::Compute>| {
+                let terms = vertical.covering(iy).map(|oy| {
+                    let position = iy + vertical.padding - oy * vertical.stride;
+                    (weights.case(vertical.case(oy))[position], dy.row(oy))
+                });
+                weighted_sum(out, terms);
+            };
+            gather(&mut by_weight, &along_y.weight);
+            if write.is_some() {
+                spread.add(&by_weight, &along_x.weight);
+            }
             if parameters {
-                columns.set(x);
-            }
-            spread.clear();
-            for (kernel, [along_y, along_x]) in gaussians.iter().enumerate() {
-                let dy = &self.dy[(plane * kernels + kernel) * output..][..output];
-                let gather = |out: &mut [T], weights: &Weights<T>| {
-                    let terms = vertical.covering(iy).map(|oy| {
-                        let position = iy + vertical.padding - oy * vertical.stride;
-                        (weights.case(vertical.case(oy))[position], &dy[oy * horizontal.output..])
-                    });
-                    weighted_sum(out, terms);
-                };
-                gather(&mut by_weight, &along_y.weight);
-                if dx.is_some() {
-                    spread.add(&by_weight, &along_x.weight);
-                }
-                if parameters {
-                    gather(&mut by_mean, &along_y.by_mean);
-                    gather(&mut by_var, &along_y.by_var);
-                    columns.pool(x, &along_x.weight, &mut pooled);
-                    columns.pool(x, &along_x.by_mean, &mut pooled_by_mean);
-                    columns.pool(x, &along_x.by_var, &mut pooled_by_var);
-                    let sums = &mut sums[kernel];
-                    sums.mean[0] += dot(&by_mean, &pooled);
-                    sums.mean[1] += dot(&by_weight, &pooled_by_mean);
-                    sums.var[0] += dot(&by_var, &pooled);
-                    sums.var[1] += dot(&by_weight, &pooled_by_var);
-                }
-            }
-            if let Some(dx) = &mut dx {
-                spread.write(&mut dx[(iy - rows.start) * width..][..width], beta);
+                gather(&mut by_mean, &along_y.by_mean);
+                gather(&mut by_var, &along_y.by_var);
+                columns.pool(&pixels, &along_x.weight, &mut pooled);
+                columns.pool(&pixels, &along_x.by_mean, &mut pooled_by_mean);
+                columns.pool(&pixels, &along_x.by_var, &mut pooled_by_var);
+                let sums = &mut sums[kernel];
+                sums.mean[0] += dot(&by_mean, &pooled);
+                sums.mean[1] += dot(&by_weight, &pooled_by_mean);
+                sums.var[0] += dot(&by_var, &pooled);
+                sums.var[1] += dot(&by_weight, &pooled_by_var);
             }
         }
-        sums
+        if let Some(write) = &mut write {
+            write(iy, &spread);
+        }
     }
+    sums
 }
 
 /// The tasks' sums, added in the tasks' order, by set and kernel.
@@ -208,47 +248,51 @@ fn total(plan: &Plan, tasks: &[Vec<Sums>]) -> Vec<Sums> {
     total
 }
 
-fn write_parameters<T: Compute>(
+fn write_parameters<C: Compute>(
     plan: &Plan,
     total: &[Sums],
-    dmean: Option<Out<'_, T>>,
-    dvar: Option<Out<'_, T>>,
+    dmean: Option<Out<'_, C>>,
+    dvar: Option<Out<'_, C>>,
 ) -> Result<()> {
     if let Some(Out { tensor, beta }) = dmean {
         for (out, sums) in tensor.host_mut()?.chunks_mut(2).zip(total) {
-            (0..2).for_each(|axis| accumulate(&mut out[axis], T::of(sums.mean[axis]), T::of(beta)));
+            (0..2).for_each(|axis| accumulate(&mut out[axis], C::of(sums.mean[axis]), C::of(beta)));
         }
     }
     if let Some(Out { tensor, beta }) = dvar {
         for (out, Sums { var, .. }) in tensor.host_mut()?.chunks_mut(plan.variances()).zip(total) {
             let sums = if plan.per_axis { *var } else { [var[0] + var[1]; 2] };
-            out.iter_mut().zip(sums).for_each(|(out, sum)| accumulate(out, T::of(sum), T::of(beta)));
+            out.iter_mut().zip(sums).for_each(|(out, sum)| accumulate(out, C::of(sum), C::of(beta)));
         }
     }
     Ok(())
 }
 
+fn zero<C: Compute>() -> C {
+    C::zero()
+}
+
 /// One row of an image for work along x with a stride `s`: column `i` stands at `[i % s][i / s]`, so that the columns that
 /// one tap of adjacent windows reads are adjacent.
-struct Columns<'a, T> {
+struct Columns<'a, C> {
     axis: &'a Axis,
     /// Columns with one remainder.
     length: usize,
-    values: Vec<T>,
+    values: Vec<C>,
 }
 
-impl<'a, T: Compute> Columns<'a, T> {
+impl<'a, C: Compute> Columns<'a, C> {
     fn new(axis: &'a Axis) -> Self {
         let length = axis.image.div_ceil(axis.stride);
-        Self { axis, length, values: vec![T::zero(); length * axis.stride.min(axis.image)] }
+        Self { axis, length, values: vec![zero(); length * axis.stride.min(axis.image)] }
     }
 
     fn clear(&mut self) {
-        self.values.fill(T::zero());
+        self.values.fill(zero());
     }
 
     /// Takes the columns from a row.
-    fn set(&mut self, row: &[T]) {
+    fn set(&mut self, row: &[C]) {
         let stride = self.axis.stride;
         for (remainder, values) in self.values.chunks_mut(self.length).enumerate() {
             for (value, &column) in values.iter_mut().zip(row[remainder..].iter().step_by(stride)) {
@@ -258,7 +302,7 @@ impl<'a, T: Compute> Columns<'a, T> {
     }
 
     /// `row = columns + beta * row`.
-    fn write(&self, row: &mut [T], beta: T) {
+    fn write<T: Real<Compute = C>>(&self, row: &mut [T], beta: C) {
         for (remainder, values) in self.values.chunks(self.length).enumerate() {
             for (&value, out) in values.iter().zip(row[remainder..].iter_mut().step_by(self.axis.stride)) {
                 accumulate(out, value, beta);
@@ -277,7 +321,7 @@ impl<'a, T: Compute> Columns<'a, T> {
     }
 
     /// `y[o]` = the sum over window `o` of weight times column. `row` is what the columns were taken from.
-    fn pool(&self, row: &[T], weights: &Weights<T>, y: &mut [T]) {
+    fn pool(&self, row: &[C], weights: &Weights<C>, y: &mut [C]) {
         let axis = self.axis;
         let whole = axis.leading..axis.trailing;
         if !whole.is_empty() {
@@ -294,7 +338,7 @@ impl<'a, T: Compute> Columns<'a, T> {
     }
 
     /// The transpose: each column gets, from the windows that cover it, the sum of weight times `dy[o]`.
-    fn add(&mut self, dy: &[T], weights: &Weights<T>) {
+    fn add(&mut self, dy: &[C], weights: &Weights<C>) {
         let axis = self.axis;
         let whole = axis.leading..axis.trailing;
         if !whole.is_empty() {
@@ -317,21 +361,21 @@ impl<'a, T: Compute> Columns<'a, T> {
 
 /// `out[i] = sum over the terms of weight * values[i]`, four terms at a time: `out` is loaded and stored a quarter as
 /// often.
-fn weighted_sum<'a, T: Compute>(out: &mut [T], mut terms: impl Iterator<Item = (T, &'a [T])>) {
+fn weighted_sum<'a, E: Real>(out: &mut [E::Compute], mut terms: impl Iterator<Item = (E::Compute, &'a [E])>) {
     let n = out.len();
-    out.fill(T::zero());
+    out.fill(zero());
     loop {
         let [a, b, c, d] = [(); 4].map(|()| terms.next());
         match (a, b, c, d) {
             (Some((u, a)), Some((v, b)), Some((w, c)), Some((z, d))) => {
                 let columns = a[..n].iter().zip(&b[..n]).zip(c[..n].iter().zip(&d[..n]));
                 for (out, ((&a, &b), (&c, &d))) in out.iter_mut().zip(columns) {
-                    *out += (u * a + v * b) + (w * c + z * d);
+                    *out += (u * a.widen() + v * b.widen()) + (w * c.widen() + z * d.widen());
                 }
             }
             (a, b, c, _) => {
                 for (weight, values) in [a, b, c].into_iter().flatten() {
-                    out.iter_mut().zip(&values[..n]).for_each(|(out, &value)| *out += weight * value);
+                    out.iter_mut().zip(&values[..n]).for_each(|(out, value)| *out += weight * value.widen());
                 }
                 return;
             }
@@ -340,14 +384,14 @@ fn weighted_sum<'a, T: Compute>(out: &mut [T], mut terms: impl Iterator<Item = (
 }
 
 /// The sum of products, over eight sums side by side so that it vectorises.
-fn dot<T: Compute>(a: &[T], b: &[T]) -> f64 {
-    let mut sums = [T::zero(); 8];
+fn dot<C: Compute>(a: &[C], b: &[C]) -> f64 {
+    let mut sums = [zero::<C>(); 8];
     let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<8>(), b.as_chunks::<8>());
     for (a, b) in a.iter().zip(b) {
         for i in 0..8 {
             sums[i] += a[i] * b[i];
         }
     }
-    let rest: T = a_rest.iter().zip(b_rest).map(|(&a, &b)| a * b).sum();
-    (sums.into_iter().sum::<T>() + rest).f64()
+    let rest: C = a_rest.iter().zip(b_rest).map(|(&a, &b)| a * b).sum();
+    (sums.into_iter().sum::<C>() + rest).f64()
 }

@@ -2,22 +2,22 @@
 
 use cuda_std::launch::{DeviceMemory, LaunchDims};
 use kernels::gaussian_pool::{
-    Axis, BACKWARD_COLUMNS, BLOCK, DERIVATIVES_ENTRY, FORWARD_COLUMNS, GaussianPoolBackwardF32,
-    GaussianPoolBackwardParametersF32, GaussianPoolForwardF32, GaussianPoolSumParametersF32, GaussianPoolWeightsF32,
-    Geometry, MAX_TILE_COLUMNS, SUM_BLOCK, SUMS_PER_GAUSSIAN, TILE_ROWS, WEIGHTS_BLOCK, WEIGHTS_PER_BLOCK,
+    Axis, BACKWARD_COLUMNS, BLOCK, DERIVATIVES_ENTRY, FORWARD_COLUMNS, GaussianPoolBackward,
+    GaussianPoolBackwardParameters, GaussianPoolForward, GaussianPoolSumParameters, GaussianPoolWeights, Geometry,
+    MAX_TILE_COLUMNS, SUM_BLOCK, SUMS_PER_GAUSSIAN, TILE_ROWS, WEIGHTS_BLOCK, WEIGHTS_PER_BLOCK,
 };
 
 use super::plan::{self, Plan};
 use super::{Backward, Forward};
-use crate::device::{Gpu, OnGpu, tiles};
-use crate::{Compute, Error, Result, Tensor};
+use crate::device::{Gpu, OnGpu, for_storage, tiles};
+use crate::{Compute, Error, Real, Result, Tensor};
 
 /// Columns of a tile that are worth reading a few parts of its source for, where windows are large.
 const FEW_COLUMNS: u32 = 16;
 /// The largest second dimension of a grid.
 const MAX_GRID_Y: u32 = u16::MAX as u32;
 
-impl<T: Compute> OnGpu for Forward<'_, T> {
+impl<T: Real> OnGpu for Forward<'_, T> {
     fn on_gpu(self, gpu: &Gpu) -> Result<()> {
         let Plan { op, ref axes, .. } = self.plan;
         let [_, along_x] = geometry(&self.plan)?.axes;
@@ -27,22 +27,23 @@ impl<T: Compute> OnGpu for Forward<'_, T> {
             room => (room.unwrap_or(0) / along_x.stride + 1).max(FEW_COLUMNS),
         };
         let geometry = with_tiles(geometry(&self.plan)?, axes.map(|axis| axis.output), columns);
-        let (x, y) = (self.x.gpu(op, "x")?, self.y.gpu_mut(op, "y")?);
-
         let [table_y, table_x] = tables(&self.plan, 1);
-        let mut workspace = gpu.workspace(table_y + table_x)?;
-        let (mut weights_y, rest) = workspace.as_slice_mut().split_at(table_y);
-        let (mut weights_x, _) = rest.split_at(table_x);
-        weights(gpu, &self.plan, [self.mean, self.var], geometry, 1, [&mut weights_y, &mut weights_x])?;
-        let dims = LaunchDims::new(grid(&geometry), BLOCK);
-        let launch = GaussianPoolForwardF32 { x, weights_y: &weights_y, weights_x: &weights_x, y, geometry };
-        // SAFETY: `x` and `y` have the shapes that `geometry` was made of, the tables were just written for it, and the
-        // grid has a block for each tile.
-        unsafe { gpu.launch(dims, launch) }
+        for_storage!(T as S, op, "x", gpu, {
+            let (x, y) = (self.x.gpu::<S>(op, "x")?, self.y.gpu_mut::<S>(op, "y")?);
+            let mut workspace = gpu.workspace(table_y + table_x)?;
+            let (mut weights_y, rest) = workspace.as_slice_mut().split_at(table_y);
+            let (mut weights_x, _) = rest.split_at(table_x);
+            weights(gpu, &self.plan, [self.mean, self.var], geometry, 1, [&mut weights_y, &mut weights_x])?;
+            let dims = LaunchDims::new(grid(&geometry), BLOCK);
+            let launch = GaussianPoolForward { x, weights_y: &weights_y, weights_x: &weights_x, y, geometry };
+            // SAFETY: `x` and `y` have the shapes that `geometry` was made of, the tables were just written for it, and the
+            // grid has a block for each tile.
+            unsafe { gpu.launch(dims, launch) }
+        })
     }
 }
 
-impl<T: Compute> OnGpu for Backward<'_, T> {
+impl<T: Real> OnGpu for Backward<'_, T> {
     fn on_gpu(self, gpu: &Gpu) -> Result<()> {
         let Plan { op, ref axes, kernels, .. } = self.plan;
         let [_, along_x] = geometry(&self.plan)?.axes;
@@ -52,56 +53,53 @@ impl<T: Compute> OnGpu for Backward<'_, T> {
         let columns = if windows_of_a_pixel <= BACKWARD_COLUMNS / 2 { columns } else { columns.max(FEW_COLUMNS) };
         let geometry = with_tiles(geometry(&self.plan)?, axes.map(|axis| axis.image), columns);
         let dims = LaunchDims::new(grid(&geometry), BLOCK);
-        let dy = self.dy.gpu(op, "dy")?;
-        let (mut dx, dx_beta) = match self.dx {
-            Some(out) => (Some(out.tensor.gpu_mut(op, "dx")? as &mut dyn DeviceMemory<f32>), beta(out.beta)),
-            None => (None, 0.0),
-        };
         let parameters = self.dmean.is_some() || self.dvar.is_some();
+        if !parameters && self.dx.is_none() {
+            return Ok(());
+        }
         let entry = if parameters { DERIVATIVES_ENTRY } else { 1 };
         let [table_y, table_x] = tables(&self.plan, entry);
         let parts = grid(&geometry) as usize * kernels * SUMS_PER_GAUSSIAN as usize;
         let mut workspace = gpu.workspace(table_y + table_x + if parameters { parts } else { 0 })?;
         let (mut weights_y, rest) = workspace.as_slice_mut().split_at(table_y);
         let (mut weights_x, mut sums) = rest.split_at(table_x);
-        if !parameters && dx.is_none() {
-            return Ok(());
-        }
-        weights(gpu, &self.plan, [self.mean, self.var], geometry, entry, [&mut weights_y, &mut weights_x])?;
-        let (weights_y, weights_x) = (&weights_y, &weights_x);
-        if !parameters {
-            let Some(dx) = dx.take() else { return Ok(()) };
-            let launch = GaussianPoolBackwardF32 { dy, weights_y, weights_x, dx, dx_beta, geometry };
-            // SAFETY: `dy` and `dx` have the shapes that `geometry` was made of, the tables were just written for it, and
-            // the grid has a block for each tile.
-            return unsafe { gpu.launch(dims, launch) };
-        }
-        let x = self.x.gpu(op, "x")?;
-        let sums = &mut sums;
-        let launch = GaussianPoolBackwardParametersF32 { x, dy, weights_y, weights_x, dx, dx_beta, sums, geometry };
-        // SAFETY: as above, for `x` too; the tables have derivatives, and `sums` four elements for each Gaussian of each
-        // block.
-        unsafe { gpu.launch(dims, launch)? };
+        for_storage!(T as S, op, "x", gpu, {
+            let dy = self.dy.gpu::<S>(op, "dy")?;
+            let (mut dx, dx_beta) = match self.dx {
+                Some(out) => (Some(out.tensor.gpu_mut::<S>(op, "dx")? as &mut dyn DeviceMemory<S>), out.beta as f32),
+                None => (None, 0.0),
+            };
+            weights(gpu, &self.plan, [self.mean, self.var], geometry, entry, [&mut weights_y, &mut weights_x])?;
+            let (weights_y, weights_x) = (&weights_y, &weights_x);
+            if !parameters {
+                let Some(dx) = dx.take() else { return Ok(()) };
+                let launch = GaussianPoolBackward { dy, weights_y, weights_x, dx, dx_beta, geometry };
+                // SAFETY: `dy` and `dx` have the shapes that `geometry` was made of, the tables were just written for it,
+                // and the grid has a block for each tile.
+                return unsafe { gpu.launch(dims, launch) };
+            }
+            let (x, sums) = (self.x.gpu::<S>(op, "x")?, &mut sums);
+            let launch = GaussianPoolBackwardParameters { x, dy, weights_y, weights_x, dx, dx_beta, sums, geometry };
+            // SAFETY: as above, for `x` too; the tables have derivatives, and `sums` four elements for each Gaussian of
+            // each block.
+            unsafe { gpu.launch(dims, launch) }
+        })?;
 
         let (dmean, dmean_beta) = match self.dmean {
-            Some(out) => (Some(out.tensor.gpu_mut(op, "dmean")? as &mut dyn DeviceMemory<f32>), beta(out.beta)),
+            Some(out) => (Some(out.tensor.gpu_mut::<f32>(op, "dmean")? as &mut dyn DeviceMemory<f32>), out.beta as f32),
             None => (None, 0.0),
         };
         let (dvar, dvar_beta) = match self.dvar {
-            Some(out) => (Some(out.tensor.gpu_mut(op, "dvar")? as &mut dyn DeviceMemory<f32>), beta(out.beta)),
+            Some(out) => (Some(out.tensor.gpu_mut::<f32>(op, "dvar")? as &mut dyn DeviceMemory<f32>), out.beta as f32),
             None => (None, 0.0),
         };
-        let variances = self.plan.variances() as u32;
+        let (sums, variances) = (&sums, self.plan.variances() as u32);
         let dims = LaunchDims::new(self.plan.gaussians() as u32, SUM_BLOCK);
-        let launch = GaussianPoolSumParametersF32 { sums, dmean, dmean_beta, dvar, dvar_beta, variances, geometry };
+        let launch = GaussianPoolSumParameters { sums, dmean, dmean_beta, dvar, dvar_beta, variances, geometry };
         // SAFETY: the pass wrote four sums for each Gaussian of each of its blocks, which `geometry` counts; the outputs have
         // the parameters' shapes; the grid has a block for each Gaussian.
         unsafe { gpu.launch(dims, launch) }
     }
-}
-
-fn beta<T: Compute>(beta: T) -> f32 {
-    beta.f64() as f32
 }
 
 /// Elements of the tables of weights along y and x.
@@ -118,12 +116,12 @@ fn weights<T: Compute>(
     entry: u32,
     [weights_y, weights_x]: [&mut dyn DeviceMemory<f32>; 2],
 ) -> Result<()> {
-    let (mean, var) = (mean.gpu(plan.op, "mean")?, var.gpu(plan.op, "var")?);
+    let (mean, var) = (mean.gpu::<f32>(plan.op, "mean")?, var.gpu::<f32>(plan.op, "var")?);
     let [y, x] = geometry.axes;
     let vectors = y.cases.max(x.cases).div_ceil(WEIGHTS_PER_BLOCK).min(MAX_GRID_Y);
     let dims = LaunchDims::new([plan.gaussians() as u32, vectors, 2], WEIGHTS_BLOCK);
     let (variances, derivatives) = (plan.variances() as u32, u32::from(entry > 1));
-    let launch = GaussianPoolWeightsF32 { mean, var, weights_y, weights_x, geometry, variances, derivatives };
+    let launch = GaussianPoolWeights { mean, var, weights_y, weights_x, geometry, variances, derivatives };
     // SAFETY: the parameters' shapes were checked to be those of the plan, and the tables are as large as `tables` says.
     unsafe { gpu.launch(dims, launch) }
 }

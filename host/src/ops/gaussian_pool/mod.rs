@@ -4,7 +4,8 @@
 //! `K` Gaussians per feature map, whose outputs stay separate: `x: [N, C, H, W]` gives `[N, C*K, Ho, Wo]`, channel
 //! `c*K + k`. Parameters are `mean: [P, K, 2]`, `(mu_y, mu_x)` in pixels from the window's centre, and `var: [P, K, 1]`
 //! (the same along both axes) or `[P, K, 2]` (`(var_y, var_x)`), in pixels squared; `P = 1` shares them between all
-//! channels, `P = C` gives each channel its own. With `d = i - (k-1)/2 - mu` along each axis, position `(i, j)` of a
+//! channels, `P = C` gives each channel its own. Where `x` is of 16 bits they and their gradients are `f32`, and so is the
+//! arithmetic; results are rounded once. With `d = i - (k-1)/2 - mu` along each axis, position `(i, j)` of a
 //! window has the weight
 //!
 //! `w = exp(-d_y²/(2 var_y) - d_x²/(2 var_x)) / Z`,
@@ -39,7 +40,8 @@ mod weights;
 
 use self::plan::Plan;
 use super::Window;
-use crate::{Compute, Error, Out, Result, Tensor, check};
+use crate::Layout::RowMajor;
+use crate::{Error, Out, Real, Result, Tensor, check};
 
 /// Which positions of a window the weights are normalised over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,24 +53,24 @@ pub enum Normalize {
 }
 
 /// A forward pass whose arguments have been checked.
-struct Forward<'a, T: Compute> {
+struct Forward<'a, T: Real> {
     plan: Plan,
     x: &'a Tensor<T>,
-    mean: &'a Tensor<T>,
-    var: &'a Tensor<T>,
+    mean: &'a Tensor<T::Compute>,
+    var: &'a Tensor<T::Compute>,
     y: &'a mut Tensor<T>,
 }
 
 /// A backward pass whose arguments have been checked.
-struct Backward<'a, T: Compute> {
+struct Backward<'a, T: Real> {
     plan: Plan,
     x: &'a Tensor<T>,
-    mean: &'a Tensor<T>,
-    var: &'a Tensor<T>,
+    mean: &'a Tensor<T::Compute>,
+    var: &'a Tensor<T::Compute>,
     dy: &'a Tensor<T>,
     dx: Option<Out<'a, T>>,
-    dmean: Option<Out<'a, T>>,
-    dvar: Option<Out<'a, T>>,
+    dmean: Option<Out<'a, T::Compute>>,
+    dvar: Option<Out<'a, T::Compute>>,
 }
 
 /// Pools `x: [N, C, H, W]` to `[N, C*K, Ho, Wo]`.
@@ -93,10 +95,10 @@ struct Backward<'a, T: Compute> {
 /// [`Error::Shape`] and [`Error::Device`] for tensors that do not go together; [`Error::Argument`] for a window that is
 /// dilated or not possible, and on the CPU for parameters that are no Gaussian's; [`Error::DType`] for `f64` on a GPU;
 /// the device's own errors.
-pub fn forward<T: Compute>(
+pub fn forward<T: Real>(
     x: &Tensor<T>,
-    mean: &Tensor<T>,
-    var: &Tensor<T>,
+    mean: &Tensor<T::Compute>,
+    var: &Tensor<T::Compute>,
     window: &Window,
     normalize: Normalize,
 ) -> Result<Tensor<T>> {
@@ -112,22 +114,26 @@ pub fn forward<T: Compute>(
 /// # Errors
 /// As [`forward`].
 #[allow(clippy::too_many_arguments, reason = "three inputs, what forward was asked for, and the gradients, by name")]
-pub fn backward<T: Compute>(
+pub fn backward<T: Real>(
     x: &Tensor<T>,
-    mean: &Tensor<T>,
-    var: &Tensor<T>,
+    mean: &Tensor<T::Compute>,
+    var: &Tensor<T::Compute>,
     window: &Window,
     normalize: Normalize,
     dy: &Tensor<T>,
     dx: Option<Out<'_, T>>,
-    dmean: Option<Out<'_, T>>,
-    dvar: Option<Out<'_, T>>,
+    dmean: Option<Out<'_, T::Compute>>,
+    dvar: Option<Out<'_, T::Compute>>,
 ) -> Result<()> {
     const OP: &str = "gaussian_pool.backward";
     let plan = plan(OP, x, mean, var, window, normalize)?;
     check::device(OP, "dy", dy, x)?;
     check::shape(OP, "dy", dy, &plan.output_shape())?;
-    for (argument, out, reference) in [("dx", &dx, x), ("dmean", &dmean, mean), ("dvar", &dvar, var)] {
+    check::in_layout(OP, "dy", dy, RowMajor)?;
+    if let Some(dx) = &dx {
+        check::like(OP, "dx", dx.tensor, x)?;
+    }
+    for (argument, out, reference) in [("dmean", &dmean, mean), ("dvar", &dvar, var)] {
         if let Some(out) = out {
             check::like(OP, argument, out.tensor, reference)?;
         }
@@ -135,21 +141,20 @@ pub fn backward<T: Compute>(
     x.device().run(Backward { plan, x, mean, var, dy, dx, dmean, dvar })
 }
 
-fn plan<T: Compute>(
+fn plan<T: Real>(
     op: &'static str,
     x: &Tensor<T>,
-    mean: &Tensor<T>,
-    var: &Tensor<T>,
+    mean: &Tensor<T::Compute>,
+    var: &Tensor<T::Compute>,
     window: &Window,
     normalize: Normalize,
 ) -> Result<Plan> {
     check::device(op, "mean", mean, x)?;
     check::device(op, "var", var, x)?;
-    let wrong = |argument, tensor: &Tensor<T>, expected: String| {
-        Err(Error::Shape { op, argument, got: tensor.shape().to_vec(), expected })
-    };
+    let wrong =
+        |argument, shape: &[usize], expected: String| Err(Error::Shape { op, argument, got: shape.to_vec(), expected });
     let &[batch, channels, height, width] = x.shape() else {
-        return wrong("x", x, "[N, C, H, W]".into());
+        return wrong("x", x.shape(), "[N, C, H, W]".into());
     };
     check::only_batch_may_be_zero(op, "x", x)?;
     let (sets, kernels) = match *mean.shape() {
@@ -157,15 +162,19 @@ fn plan<T: Compute>(
         _ => {
             return wrong(
                 "mean",
-                mean,
+                mean.shape(),
                 format!("[1, K, 2] or [{channels}, K, 2] with K at least 1 for {channels} channels"),
             );
         }
     };
     let per_axis = match *var.shape() {
         [s, k, variances @ (1 | 2)] if (s, k) == (sets, kernels) => variances == 2,
-        _ => return wrong("var", var, format!("[{sets}, {kernels}, 1] or [{sets}, {kernels}, 2], as mean's")),
+        _ => return wrong("var", var.shape(), format!("[{sets}, {kernels}, 1] or [{sets}, {kernels}, 2], as mean's")),
     };
+    for (argument, tensor) in [("mean", mean), ("var", var)] {
+        check::in_layout(op, argument, tensor, RowMajor)?;
+    }
+    check::in_layout(op, "x", x, RowMajor)?;
     if window.dilation != [1, 1] {
         return Err(Error::Argument {
             op,
