@@ -3,7 +3,7 @@
 use ferrolayer::ops::Window;
 use ferrolayer::ops::gaussian_pool::{self, Normalize};
 use ferrolayer::testing::{assert_close, gradcheck};
-use ferrolayer::{Device, Out, Real, Tensor, bf16, f16};
+use ferrolayer::{Device, Layout, Out, Real, Tensor, bf16, f16};
 use proptest::prelude::*;
 
 use crate::support::*;
@@ -28,16 +28,19 @@ pub fn tests() -> Vec<Trial> {
     ];
     tests.extend(errors::tests());
     for (i, case) in gpu_cases().into_iter().enumerate() {
-        tests.extend(on_each_gpu(&format!("gaussian_pool::matches_cpu::{i}"), move |gpu| {
-            compare::<f32>(gpu, &case, 10)
-        }));
-        let name = format!("gaussian_pool::matches_cpu_in_16_bits::{i}");
-        tests.extend(on_each_gpu(&name, move |gpu| match i % 2 {
-            0 => compare::<f16>(gpu, &case, 11),
-            _ => compare::<bf16>(gpu, &case, 11),
+        // Each case in one type on the emulated grid, which is slow, and in all on a GPU.
+        let name = format!("gaussian_pool::matches_cpu::{i}");
+        tests.extend(on_each_gpu(&name, move |gpu| {
+            let passes = [compare::<f32>, compare::<f16>, compare::<bf16>];
+            let emulated = matches!(gpu, Device::Gpu(gpu) if gpu.is_emulated());
+            let of_turn = |turn: &usize| !emulated || *turn == (i / 4 + i) % passes.len();
+            (0..passes.len()).filter(of_turn).try_for_each(|turn| passes[turn](gpu, &case, 10))
         }));
     }
-    tests.extend(on_each_gpu("gaussian_pool::matches_cpu_on_random_shapes", matches_cpu_on_random_shapes));
+    let name = |of: &str| format!("gaussian_pool::matches_cpu_on_random_shapes::{of}");
+    tests.extend(on_each_gpu(&name("f32"), matches_cpu_on_random_shapes::<f32>));
+    tests.extend(on_each_gpu(&name("f16"), matches_cpu_on_random_shapes::<f16>));
+    tests.extend(on_each_gpu(&name("bf16"), matches_cpu_on_random_shapes::<bf16>));
     tests.extend(on_each_gpu("gaussian_pool::wide_is_average_narrow_is_nearest", wide_is_average_narrow_is_nearest));
     tests.extend(on_each_gpu("gaussian_pool::extreme_parameters_stay_finite", extreme_parameters_stay_finite));
     tests.extend(on_each_gpu("gaussian_pool::nan_stays_in_its_windows", nan_stays_in_its_windows));
@@ -55,6 +58,7 @@ pub fn tests() -> Vec<Trial> {
 struct Case {
     /// `[N, C, H, W]`.
     x: [usize; 4],
+    layout: Layout,
     window: Window,
     normalize: Normalize,
     kernels: usize,
@@ -83,14 +87,16 @@ impl Case {
     }
 }
 
-/// Both normalisations of a window on an image, with parameters of all kinds over the list.
+const LAYOUTS: [Layout; 2] = [Layout::RowMajor, Layout::ChannelsLast];
+
+/// Both normalisations of a window on an image in both layouts, with parameters of all kinds over the list.
 fn cases(list: &[([usize; 4], Window)]) -> Vec<Case> {
     let mut cases = vec![];
     for (i, &(x, window)) in list.iter().enumerate() {
-        for normalize in [Normalize::Window, Normalize::Valid] {
-            let turn = cases.len() + i;
-            let kernels = [1, 3, 2][turn % 3];
-            cases.push(Case { x, window, normalize, kernels, shared: turn % 4 < 2, per_axis: turn % 2 == 0 });
+        for (j, normalize) in [Normalize::Window, Normalize::Valid].into_iter().enumerate() {
+            let turn = 3 * i + j;
+            let (kernels, shared, per_axis) = ([1, 3, 2][turn % 3], turn % 4 < 2, turn % 2 == 0);
+            cases.extend(LAYOUTS.map(|layout| Case { x, layout, window, normalize, kernels, shared, per_axis }));
         }
     }
     cases
@@ -103,14 +109,17 @@ fn small_cases() -> Vec<Case> {
         ([2, 3, 5, 6], window([3, 3]).stride([2, 2]).padding([1, 1])),
         ([2, 2, 6, 5], window([2, 4]).padding([1, 2])),
         ([1, 2, 4, 4], window([7, 7]).padding([3, 3])),
-        ([1, 1, 9, 7], window([2, 2]).stride([3, 4])),
+        ([1, 3, 9, 7], window([2, 2]).stride([3, 4])),
         ([1, 2, 6, 7], window([3, 2]).stride([2, 2]).padding([1, 0]).ceil_mode(true)),
         ([1, 1, 3, 8], window([4, 5]).stride([3, 3]).padding([2, 2]).ceil_mode(true)),
+        // Global, and more channels than are brought apart at once.
+        ([2, 2, 4, 3], window([4, 3])),
+        ([1, 18, 3, 2], window([2, 2])),
     ])
 }
 
 /// Tiles that are full, cut off and more than one; windows of one part of shared memory and of several; strides above
-/// the window and above what columns are regrouped by.
+/// the window and above what columns are regrouped by; channels of one group of lanes, of several and of less than one.
 fn gpu_cases() -> Vec<Case> {
     let window = |size| Window::new(size).stride([1, 1]);
     cases(&[
@@ -123,6 +132,10 @@ fn gpu_cases() -> Vec<Case> {
         ([1, 1, 40, 36], window([64, 64]).padding([32, 32])),
         ([1, 2, 50, 60], window([4, 4]).stride([9, 12])),
         ([1, 1, 6, 90], window([2, 13]).stride([2, 5]).padding([0, 6]).ceil_mode(true)),
+        ([2, 5, 9, 19], window([3, 3]).padding([1, 1])),
+        ([1, 33, 10, 11], window([3, 5]).stride([2, 2]).padding([1, 2])),
+        ([1, 48, 9, 9], window([2, 2])),
+        ([2, 60, 5, 4], window([5, 4])),
     ])
 }
 
@@ -134,6 +147,7 @@ fn full_size_cases() -> Vec<Case> {
         ([2, 3, 224, 224], window(64, 16).padding([32, 32])),
         ([1, 2, 1024, 1000], window(5, 3).padding([2, 2])),
         ([64, 32, 7, 7], window(7, 7)),
+        ([2, 200, 33, 35], window(5, 1).padding([2, 2])),
     ])
 }
 
@@ -156,21 +170,20 @@ struct Gradients<T: Real> {
 
 impl<T: Real> Inputs<T> {
     fn new(case: &Case, seed: u64) -> Self {
-        fn tensor<E: Real>(seed: u64, shape: &[usize]) -> Tensor<E> {
-            normal_tensor(&Device::cpu(), seed, shape)
-        }
+        let image = |seed, shape: &[usize]| normal_tensor(&Device::cpu(), seed, shape).to_layout(case.layout).unwrap();
+        let parameter = |seed, shape: &[usize]| normal_tensor(&Device::cpu(), seed, shape);
         let seed = 100 * seed;
         let var: Vec<f64> = normal(seed + 2, case.var().iter().product());
         let var = var.into_iter().map(|v| T::Compute::of(v.exp())).collect();
         Self {
-            x: tensor(seed, &case.x),
-            mean: tensor(seed + 1, &case.mean()),
+            x: image(seed, &case.x),
+            mean: parameter(seed + 1, &case.mean()),
             var: Tensor::from_vec(&Device::cpu(), &case.var(), var).unwrap(),
-            dy: tensor(seed + 3, &case.y()),
+            dy: image(seed + 3, &case.y()),
             old: Gradients {
-                dx: tensor(seed + 4, &case.x),
-                dmean: tensor(seed + 5, &case.mean()),
-                dvar: tensor(seed + 6, &case.var()),
+                dx: image(seed + 4, &case.x),
+                dmean: parameter(seed + 5, &case.mean()),
+                dvar: parameter(seed + 6, &case.var()),
             },
         }
     }
@@ -198,7 +211,7 @@ fn run<T: Real>(case: &Case, inputs: &Inputs<T>) -> Result<Results<T>, Failed> {
     let Inputs { x, mean, var, dy, old } = inputs;
     let (window, normalize) = (&case.window, case.normalize);
     let y = gaussian_pool::forward(x, mean, var, window, normalize)?;
-    assert_eq!(y.shape(), case.y());
+    assert_eq!((y.shape(), y.layout()), (&case.y()[..], x.layout()));
     let backward = |dx: Option<Out<'_, T>>, dmean: Option<Out<'_, T::Compute>>, dvar: Option<Out<'_, T::Compute>>| {
         gaussian_pool::backward(x, mean, var, window, normalize, dy, dx, dmean, dvar)
     };
@@ -256,17 +269,18 @@ fn compare<T: Real>(gpu: &Device, case: &Case, seed: u64) -> Outcome {
     Ok(())
 }
 
-fn matches_cpu_on_random_shapes(gpu: &Device) -> Outcome {
-    let images = (1usize..3, 1usize..4, 1usize..40, 1usize..50);
+fn matches_cpu_on_random_shapes<T: Real>(gpu: &Device) -> Outcome {
+    let images = (1usize..3, 1usize..7, 1usize..30, 1usize..40);
     let windows = ((1usize..7, 1usize..12), (1usize..5, 1usize..5), (0usize..7, 0usize..12), any::<bool>());
-    let parameters = (any::<bool>(), 1usize..4, any::<bool>(), any::<bool>());
+    let parameters = (any::<bool>(), 1usize..4, any::<bool>(), any::<bool>(), any::<bool>());
     for_random(16, (images, windows, parameters), |((n, c, h, w), (size, stride, padding, ceil_mode), parameters)| {
-        let (valid, kernels, shared, per_axis) = parameters;
+        let (valid, kernels, shared, per_axis, channels_last) = parameters;
         let size = [size.0.min(h), size.1.min(w)];
         let padding = [padding.0 % (size[0] / 2 + 1), padding.1 % (size[1] / 2 + 1)];
         let window = Window::new(size).stride([stride.0, stride.1]).padding(padding).ceil_mode(ceil_mode);
         let normalize = if valid { Normalize::Valid } else { Normalize::Window };
-        compare::<f32>(gpu, &Case { x: [n, c, h, w], window, normalize, kernels, shared, per_axis }, 77)
+        let layout = LAYOUTS[usize::from(channels_last)];
+        compare::<T>(gpu, &Case { x: [n, c, h, w], layout, window, normalize, kernels, shared, per_axis }, 77)
     })
 }
 
@@ -295,6 +309,7 @@ fn gradients_match_finite_differences() -> Outcome {
         let loss = |x: &[f64], mean: &[f64], var: &[f64]| -> f64 {
             let tensor = |shape: &[usize], values: &[f64]| Tensor::from_slice(&device, shape, values).unwrap();
             let (x, mean, var) = (tensor(&case.x, x), tensor(&case.mean(), mean), tensor(&case.var(), var));
+            let x = x.to_layout(case.layout).unwrap();
             let y = gaussian_pool::forward(&x, &mean, &var, &case.window, case.normalize).unwrap();
             y.to_vec().unwrap().iter().zip(&dy).map(|(y, dy)| y * dy).sum()
         };
@@ -375,38 +390,42 @@ fn extreme_parameters_stay_finite(device: &Device) -> Outcome {
     Ok(())
 }
 
-/// A NaN or an infinity reaches the windows that cover it, and no others; likewise backwards.
+/// A NaN or an infinity reaches the windows of its plane that cover it, and no others; likewise backwards.
 fn nan_stays_in_its_windows(device: &Device) -> Outcome {
-    let cases = [([1, 1, 20, 23], [3, 4], [2, 3], [1, 2]), ([1, 1, 9, 70], [2, 2], [4, 1], [0, 0])];
+    let cases = [([1, 3, 20, 23], [3, 4], [2, 3], [1, 2]), ([1, 2, 9, 70], [2, 2], [4, 1], [0, 0])];
     for (shape, size, stride, padding) in cases {
         let window = Window::new(size).stride(stride).padding(padding);
-        for normalize in [Normalize::Window, Normalize::Valid] {
-            let case = Case { x: shape, window, normalize, kernels: 1, shared: true, per_axis: true };
+        for (normalize, layout) in [(Normalize::Window, LAYOUTS[0]), (Normalize::Valid, LAYOUTS[1])] {
+            let case = Case { x: shape, layout, window, normalize, kernels: 1, shared: true, per_axis: true };
             let Inputs { x, mean, var, dy, .. } = Inputs::<f32>::new(&case, 5).to(device)?;
             let covers = |output: usize, pixel: usize, axis: usize| {
                 (output * stride[axis]..output * stride[axis] + size[axis]).contains(&(pixel + padding[axis]))
             };
-            let (width, out_width) = (shape[3], case.y()[3]);
+            let place =
+                |[_, _, height, width]: [usize; 4], i: usize| [i / width / height, i / width % height, i % width];
+            let reaches = |output: usize, pixel: usize| {
+                let ([map, oy, ox], [plane, iy, ix]) = (place(case.y(), output), place(shape, pixel));
+                map == plane && covers(oy, iy, 0) && covers(ox, ix, 1)
+            };
+            let with = |tensor: &Tensor<f32>, at: usize, bad: f32| -> Result<_, Failed> {
+                let mut values = tensor.to_vec()?;
+                values[at] = bad;
+                Ok(Tensor::from_vec(device, tensor.shape(), values)?.to_layout(layout)?)
+            };
             for bad in [f32::NAN, f32::INFINITY] {
-                let mut pixels = x.to_vec()?;
-                let at = shape[2] / 2 * width + width / 3;
-                pixels[at] = bad;
-                let x = Tensor::from_slice(device, &shape, &pixels)?;
+                let at = x.len() / 2 + shape[3] / 3;
+                let x = with(&x, at, bad)?;
                 let y = gaussian_pool::forward(&x, &mean, &var, &window, normalize)?;
                 for (i, y) in y.to_vec()?.into_iter().enumerate() {
-                    let reached = covers(i / out_width, at / width, 0) && covers(i % out_width, at % width, 1);
-                    assert_eq!(y.is_finite(), !reached, "{case:?}: y[{i}] = {y} with {bad} at {at}");
+                    assert_eq!(y.is_finite(), !reaches(i, at), "{case:?}: y[{i}] = {y} with {bad} at {at}");
                 }
-                let mut gradient = dy.to_vec()?;
-                let at = gradient.len() / 2 + 1;
-                gradient[at] = bad;
-                let dy = Tensor::from_slice(device, dy.shape(), &gradient)?;
+                let at = dy.len() / 2 + 1;
+                let dy = with(&dy, at, bad)?;
                 let mut dx = x.empty_like()?;
                 let out = Some(Out::write(&mut dx));
                 gaussian_pool::backward(&x, &mean, &var, &window, normalize, &dy, out, None, None)?;
                 for (i, dx) in dx.to_vec()?.into_iter().enumerate() {
-                    let reached = covers(at / out_width, i / width, 0) && covers(at % out_width, i % width, 1);
-                    assert_eq!(dx.is_finite(), !reached, "{case:?}: dx[{i}] = {dx} with {bad} at {at}");
+                    assert_eq!(dx.is_finite(), !reaches(at, i), "{case:?}: dx[{i}] = {dx} with {bad} at {at}");
                 }
             }
         }
@@ -416,9 +435,13 @@ fn nan_stays_in_its_windows(device: &Device) -> Outcome {
 
 /// On a GPU nobody reads the parameters before the kernel: the Gaussian that is none gives NaN, the others are right.
 fn invalid_parameters_give_nan(gpu: &Device) -> Outcome {
+    LAYOUTS.into_iter().try_for_each(|layout| invalid_parameters_give_nan_in(gpu, layout))
+}
+
+fn invalid_parameters_give_nan_in(gpu: &Device, layout: Layout) -> Outcome {
     let window = Window::new([3, 3]).padding([1, 1]);
     let (kernels, normalize) = (2, Normalize::Valid);
-    let case = Case { x: [1, 1, 5, 5], window, normalize, kernels, shared: true, per_axis: false };
+    let case = Case { x: [1, 1, 5, 5], layout, window, normalize, kernels, shared: true, per_axis: false };
     let good = Inputs::<f32>::new(&case, 6).to(gpu)?;
     let expected = run(&case, &good)?;
     let half = expected.y.len() / 2;
@@ -445,8 +468,13 @@ fn invalid_parameters_give_nan(gpu: &Device) -> Outcome {
 }
 
 fn empty_batch(device: &Device) -> Outcome {
+    LAYOUTS.into_iter().try_for_each(|layout| empty_batch_in(device, layout))
+}
+
+fn empty_batch_in(device: &Device, layout: Layout) -> Outcome {
     let window = Window::new([2, 2]);
-    let case = Case { x: [0, 3, 4, 4], window, normalize: Normalize::Valid, kernels: 2, shared: false, per_axis: true };
+    let normalize = Normalize::Valid;
+    let case = Case { x: [0, 3, 4, 4], layout, window, normalize, kernels: 2, shared: false, per_axis: true };
     let results = run(&case, &Inputs::<f32>::new(&case, 7).to(device)?)?;
     assert_eq!(results.y.shape(), [0, 6, 2, 2]);
     let (new, added, old) = (results.gradients, results.added, Inputs::<f32>::new(&case, 7).old);

@@ -4,16 +4,21 @@
 //! A weight is a product of a factor along y and one along x, so that a window of `kh * kw` positions costs `kh + kw`.
 //!
 //! - [`gaussian_pool_weights`] computes the factors of every Gaussian, once per pass, into a table.
-//! - [`gaussian_pool_forward`] and [`gaussian_pool_backward`] share one shape. A block takes a tile of one plane
-//!   of what it writes, [`TILE_ROWS`] rows of up to [`MAX_TILE_COLUMNS`] columns. First its threads sum along y,
-//!   straight from global memory: a thread takes one or two columns of the source and [`SUMS`] rows of the tile at once,
-//!   so that it loads each value once for all the rows whose windows cover it, and warps load adjacent columns. These
-//!   sums go to shared memory, column by column. Then a thread takes [`SUMS`] rows of one column of the tile, and sums
-//!   along x. Windows wider than shared memory's columns are taken a part at a time. The Gaussians of a map come one after
-//!   another; what they read again is in the L1 cache.
+//! - [`gaussian_pool_forward`] and [`gaussian_pool_backward`] share one shape. A block takes a tile of one plane of what
+//!   it writes, or of a few planes side by side. First its threads sum along y, straight from global memory: a thread
+//!   takes one or two columns of the source and [`SUMS`] rows of the tile at once, so that it loads each value once for
+//!   all the rows whose windows cover it, and warps load adjacent elements. These sums go to shared memory, column by
+//!   column. Then a thread takes [`SUMS`] rows of one column of the tile, and sums along x. Windows wider than shared
+//!   memory's columns are taken a part at a time. The Gaussians of a map come one after another; what they read again is
+//!   in the L1 cache.
 //! - [`gaussian_pool_backward_parameters`] is the backward pass with the derivatives of the weights beside the
 //!   weights: besides `dx` each block leaves, for each Gaussian, its part of the sums that are the gradients of mean and
 //!   variance; [`gaussian_pool_sum_parameters`] adds these up. The order of both is fixed.
+//!
+//! Each is compiled for both orders in memory. Where planes follow each other (`NHWC = false`), neighbouring threads
+//! have neighbouring columns, and a tile is 16 rows of up to 128 columns of one plane. Where the channels of a pixel
+//! are neighbours (`NHWC = true`), so are the threads that have them, its lanes: up to 32, and a tile is 8 rows of up to
+//! `256 / lanes` columns of each of these channels' planes. [`Threads`] is all that differs, beside where a pixel is.
 //!
 //! `x`, `y` and their gradients are `f32`, `f16` or `bf16`; all else is `f32`, the parameters and their gradients too.
 //!
@@ -36,20 +41,40 @@ pub use weights::*;
 
 /// Threads of a block of the forward and the backward kernels.
 pub const BLOCK: u32 = 128;
-/// Rows of a tile.
-pub const TILE_ROWS: u32 = 16;
-/// The most columns of a tile.
-pub const MAX_TILE_COLUMNS: u32 = ROUNDS as u32 * BLOCK / BANDS;
 /// Rows of a tile that a thread sums at once.
 pub const SUMS: usize = 8;
+/// The most lanes of a block: neighbouring channels that it takes side by side.
+pub const MAX_LANES: u32 = warp::WARP_SIZE;
 
-/// Bands of [`SUMS`] rows of a tile.
-const BANDS: u32 = TILE_ROWS / SUMS as u32;
 /// Columns of a band that each thread takes in the largest tile.
 const ROUNDS: usize = 2;
-/// Elements from one column in shared memory to the next: a tile's rows, and four more so that 16-byte accesses to
-/// adjacent columns fall into different banks.
-const PITCH: u32 = TILE_ROWS + 4;
+
+/// Bands of [`SUMS`] rows of a tile. Two let a block of one plane load fewer rows twice; lanes leave too few columns.
+const fn bands(nhwc: bool) -> u32 {
+    if nhwc { 1 } else { 2 }
+}
+
+/// Rows of a tile.
+pub const fn tile_rows(nhwc: bool) -> u32 {
+    bands(nhwc) * SUMS as u32
+}
+
+/// Threads that have different columns of a band.
+const fn column_threads(nhwc: bool, lanes: u32) -> u32 {
+    BLOCK / lanes / bands(nhwc)
+}
+
+/// The most columns of a tile.
+pub const fn max_tile_columns(nhwc: bool, lanes: u32) -> u32 {
+    ROUNDS as u32 * column_threads(nhwc, lanes)
+}
+
+/// Elements from one column in shared memory to the next: a tile's rows, and for one lane four more so that 16-byte
+/// accesses to adjacent columns fall into different banks. Lanes, whose elements lie between, do so by themselves.
+const fn pitch(nhwc: bool) -> u32 {
+    if nhwc { tile_rows(nhwc) } else { tile_rows(nhwc) + 4 }
+}
+
 /// Rows of the source that are loaded before the first of them is used.
 const ROWS_IN_FLIGHT: u32 = 4;
 
@@ -92,21 +117,26 @@ pub struct Axis {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
-    /// Images: batch times channels.
+    /// Batch times channels.
     pub planes: u32,
-    /// Images of each element of the batch.
+    /// Planes of each image.
     pub channels: u32,
-    /// Gaussians for each image, in order in the output's channels.
+    /// Gaussians for each plane, in order in the output's channels.
     pub kernels: u32,
     /// Sets of parameters: 1, or `channels`.
     pub sets: u32,
-    /// Vertical and horizontal; a plane of the input or the output has fewer than 2³¹ elements.
+    /// Vertical and horizontal. A row of the input or the output, all that lie between two neighbours of a column, has fewer
+    /// than 2³² elements, and so have a Gaussian's entries in a table of weights with all that lie between them.
     pub axes: [Axis; 2],
-    /// Columns of a tile, up to [`MAX_TILE_COLUMNS`].
+    /// The logarithm to base 2 of the lanes of a block; 0 where planes follow each other.
+    pub lanes_log: u32,
+    /// Groups of as many channels, which cover an image's.
+    pub groups: u32,
+    /// Columns of a tile, up to [`max_tile_columns`].
     pub tile_columns: u32,
-    /// 2¹⁶ by `tile_columns`, rounded up: a number below `2 * MAX_TILE_COLUMNS` is divided by it exactly.
+    /// 2¹⁶ by `tile_columns`, rounded up: a number below 256 is divided by it exactly.
     pub tile_columns_reciprocal: u32,
-    /// Tiles that cover a plane of what the pass writes, vertically and horizontally.
+    /// Tiles that cover a plane of what the pass writes, vertically and horizontally; of all planes fewer than 2³¹.
     pub tiles: [u32; 2],
 }
 
@@ -131,23 +161,172 @@ impl Axis {
     }
 }
 
-/// What one block works on.
+/// What one lane of a block works on.
 #[derive(Clone, Copy)]
 struct Tile {
     plane: u32,
+    /// The plane's image and channel; of use, and known, with `NHWC` only.
+    image: u32,
+    channel: u32,
+    /// Whether this lane has a channel of its own. One that has not does what the last channel's does, and stores nothing.
+    present: bool,
+    /// The tile's number among the plane's.
+    number: u32,
     row: u32,
     column: u32,
 }
 
 impl Tile {
     /// The tile of this block, in a grid of one dimension that has each plane's tiles side by side, row by row, so that
-    /// what neighbours both read is still in the L2 cache.
+    /// what neighbours both read is still in the L2 cache; with `NHWC` each tile's groups of channels are side by side.
+    ///
+    /// `turn` is as for [`Threads::item`].
     #[inline(always)]
-    fn of_block(geometry: &Geometry) -> Self {
+    fn of_block<const NHWC: bool>(geometry: &Geometry, turn: u32) -> Self {
         let [down, across] = geometry.tiles;
-        let (plane, number) = divide(thread::block_idx_x(), down * across);
+        let block = thread::block_idx_x() + (turn >> 31);
+        let (rest, group) = if NHWC { divide(block, geometry.groups) } else { (block, 0) };
+        let (image, number) = divide(rest, down * across);
         let (row, column) = divide(number, across);
-        Self { plane, row: row * TILE_ROWS, column: column * geometry.tile_columns }
+        let (row, column) = (row * tile_rows(NHWC), column * geometry.tile_columns);
+        if !NHWC {
+            return Self { plane: image, image, channel: 0, present: true, number, row, column };
+        }
+        let channel = (group << geometry.lanes_log) + Threads::<NHWC>::new(geometry).lane;
+        let (channel, present) = (channel.min(geometry.channels - 1), channel < geometry.channels);
+        Self { plane: image * geometry.channels + channel, image, channel, present, number, row, column }
+    }
+
+    /// The set of parameters of this lane's channel.
+    #[inline(always)]
+    fn set<const NHWC: bool>(&self, geometry: &Geometry) -> u32 {
+        match geometry.sets {
+            1 => 0,
+            _ if NHWC => self.channel,
+            _ => divide(self.plane, geometry.channels).1,
+        }
+    }
+
+    /// Where the pixels of map number `map` of the `maps` that this lane's plane has are, in a tensor of images of this
+    /// height and width.
+    #[inline(always)]
+    fn pixels<const NHWC: bool>(&self, geometry: &Geometry, [height, width]: [u32; 2], map: u32, maps: u32) -> Pixels {
+        if NHWC {
+            let column = geometry.channels * maps;
+            let row = width * column;
+            let first = self.image as usize * (height as usize * row as usize) + (self.channel * maps + map) as usize;
+            Pixels { first, row, column }
+        } else {
+            let plane = self.plane as usize * maps as usize + map as usize;
+            Pixels { first: plane * (height as usize * width as usize), row: width, column: 1 }
+        }
+    }
+}
+
+/// Where the pixels of a plane are in memory.
+#[derive(Clone, Copy)]
+struct Pixels {
+    /// The element of the first.
+    first: usize,
+    /// Elements from one to the one below.
+    row: u32,
+    /// Elements from one to the next of its row.
+    column: u32,
+}
+
+impl Pixels {
+    /// How far a pixel is from the first; any number for one that is not in the plane.
+    #[inline(always)]
+    fn at(self, row: u32, column: u32) -> usize {
+        let (row, column) = (row as usize * self.row as usize, column as usize * self.column as usize);
+        row.wrapping_add(column)
+    }
+}
+
+/// A thread's place in its block. Lanes have neighbouring channels; a lane's threads are the workers on its plane.
+#[derive(Clone, Copy)]
+struct Threads<const NHWC: bool> {
+    lanes_log: u32,
+    lane: u32,
+    worker: u32,
+}
+
+impl<const NHWC: bool> Threads<NHWC> {
+    #[inline(always)]
+    fn new(geometry: &Geometry) -> Self {
+        let thread = thread::thread_idx_x();
+        if !NHWC {
+            return Self { lanes_log: 0, lane: 0, worker: thread };
+        }
+        let lanes_log = geometry.lanes_log;
+        Self { lanes_log, lane: thread & ((1 << lanes_log) - 1), worker: thread >> lanes_log }
+    }
+
+    #[inline(always)]
+    fn lanes(self) -> u32 {
+        1 << self.lanes_log
+    }
+
+    /// Workers that have different columns of a band.
+    #[inline(always)]
+    fn columns(self) -> u32 {
+        (BLOCK / bands(NHWC)) >> self.lanes_log
+    }
+
+    /// The column of the source, of [`Threads::columns`], and the first of the [`SUMS`] rows of the tile that this thread
+    /// sums along y.
+    #[inline(always)]
+    fn source(self) -> (u32, u32) {
+        let band = if NHWC { 0 } else { self.worker / self.columns() };
+        (self.worker - band * self.columns(), band * SUMS as u32)
+    }
+
+    /// The column and the first of [`SUMS`] rows, both relative to the tile, that this thread takes in a round; none in the
+    /// rounds after the last.
+    ///
+    /// `turn` is the variable of the loop that asks, below 2³¹, and changes nothing; but the compiler cannot know that, or
+    /// it would keep everything that follows from the result in registers from one turn to the next.
+    #[inline(always)]
+    fn item(self, geometry: &Geometry, round: usize, turn: u32) -> Option<(u32, u32)> {
+        let item = ((round as u32 * BLOCK) >> self.lanes_log) + self.worker + (turn >> 31);
+        let band = (item * geometry.tile_columns_reciprocal) >> 16;
+        (band < bands(NHWC)).then(|| (item - band * geometry.tile_columns, band * SUMS as u32))
+    }
+
+    /// Where a lane's sums of one column stand in shared memory, from row `first` of the tile on: four, and the next four
+    /// behind those of all lanes.
+    #[inline(always)]
+    fn places(self, place: u32, first: u32) -> [u32; 2] {
+        let quad = place * (pitch(NHWC) / 4) + first / 4;
+        let at = ((quad << self.lanes_log) + self.lane) * 4;
+        [at, at + (4 << self.lanes_log)]
+    }
+
+    /// Puts a thread's sums of one column into shared memory, from row `first` of the tile on.
+    ///
+    /// # Safety
+    /// `to` has such a place; nobody else uses it.
+    #[inline(always)]
+    unsafe fn put_sums(self, to: Shared<f32>, place: u32, first: u32, sums: &Sums) {
+        let [low, high] = self.places(place, first);
+        let [a, b, c, d, e, f, g, h] = *sums;
+        // SAFETY: the caller's; the places are multiples of 4.
+        unsafe {
+            to.store4(low, Vec4::new(a, b, c, d));
+            to.store4(high, Vec4::new(e, f, g, h));
+        }
+    }
+
+    /// What [`Threads::put_sums`] has put there.
+    ///
+    /// # Safety
+    /// It has, and nobody writes there.
+    #[inline(always)]
+    unsafe fn get_sums(self, from: Shared<f32>, place: u32, first: u32) -> Sums {
+        let [low, high] = self.places(place, first);
+        // SAFETY: the caller's; the places are multiples of 4.
+        let (low, high) = unsafe { (from.load4(low), from.load4(high)) };
+        [low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w]
     }
 }
 
@@ -169,23 +348,21 @@ impl Geometry {
         }
     }
 
-    /// The number, among all Gaussians, of a plane's first.
+    /// Where a Gaussian's entries of a table of weights begin, in entries.
     #[inline(always)]
-    fn first_gaussian(&self, plane: u32) -> u32 {
-        let set = if self.sets == 1 { 0 } else { divide(plane, self.channels).1 };
-        set * self.kernels
+    fn first_entry(&self, nhwc: bool, axis: &Axis, set: u32, kernel: u32) -> usize {
+        let (entries, set, kernel) = ((axis.cases * axis.size) as usize, set as usize, kernel as usize);
+        if nhwc {
+            kernel * entries * self.sets as usize + set
+        } else {
+            (set * self.kernels as usize + kernel) * entries
+        }
     }
 
-    /// The column and the first of [`SUMS`] rows, both relative to the tile, that this thread takes in a round; none in the
-    /// rounds after the last.
-    ///
-    /// `turn` is the variable of the loop that asks, below 2³¹, and changes nothing; but the compiler cannot know that, or
-    /// it would keep everything that follows from the result in registers from one turn to the next.
+    /// Entries from one of a Gaussian to its next: lanes, which have neighbouring sets, load neighbouring entries.
     #[inline(always)]
-    fn item(&self, round: usize, turn: u32) -> Option<(u32, u32)> {
-        let item = round as u32 * BLOCK + thread::thread_idx_x() + (turn >> 31);
-        let band = (item * self.tile_columns_reciprocal) >> 16;
-        (band < BANDS).then(|| (item - band * self.tile_columns, band * SUMS as u32))
+    fn entry_step(&self, nhwc: bool) -> u32 {
+        if nhwc { self.sets } else { 1 }
     }
 }
 
@@ -215,7 +392,8 @@ type Sums = [f32; SUMS];
 /// weights.
 ///
 /// `position(row)` is that of `row` in the window of the thread's row 0, wrapping where it is before it; `step` leads to
-/// that in the window of the next row. `vector(row, t)` is where the weights of row `t` for this row begin in the table.
+/// that in the window of the next row. `vector(row, t)` is where the weights of row `t` for this row begin in the table, and
+/// `weights(vector, position)` loads one of them from each table.
 /// `load` gives 0 for rows from `end` on, which are asked for but not used.
 #[inline(always)]
 fn sum_along_y<const C: usize, const W: usize>(
@@ -224,7 +402,7 @@ fn sum_along_y<const C: usize, const W: usize>(
     load: impl Fn(u32, usize) -> f32,
     (position, step): (impl Fn(u32) -> u32, u32),
     vector: impl Fn(u32, usize) -> u32,
-    weights: impl Fn(u32) -> [f32; W],
+    weights: impl Fn(u32, u32) -> [f32; W],
 ) -> [[Sums; C]; W] {
     // SAFETY: zero bits are 0.0. (An array literal would become a loop, and the array local memory.)
     let mut sums: [[Sums; C]; W] = unsafe { core::mem::zeroed() };
@@ -236,7 +414,7 @@ fn sum_along_y<const C: usize, const W: usize>(
             let mut position = position(row + r as u32);
             each!(t in 0 1 2 3 4 5 6 7: {
                 if position < size {
-                    let weights = weights(vector(row + r as u32, t) + position);
+                    let weights = weights(vector(row + r as u32, t), position);
                     for w in 0..W {
                         for c in 0..C {
                             sums[w][c][t] = float::fma(weights[w], values[r][c], sums[w][c][t]);
@@ -249,33 +427,6 @@ fn sum_along_y<const C: usize, const W: usize>(
         row += ROWS_IN_FLIGHT;
     }
     sums
-}
-
-/// Puts a thread's sums of one column into shared memory, from row `first` of the tile on.
-///
-/// # Safety
-/// `to` has such a place; nobody else uses it.
-#[inline(always)]
-unsafe fn put_sums(to: Shared<f32>, place: u32, first: u32, sums: &Sums) {
-    let at = place * PITCH + first;
-    let [a, b, c, d, e, f, g, h] = *sums;
-    // SAFETY: the caller's; `PITCH` and `first` are multiples of 4.
-    unsafe {
-        to.store4(at, Vec4::new(a, b, c, d));
-        to.store4(at + 4, Vec4::new(e, f, g, h));
-    }
-}
-
-/// What [`put_sums`] has put there.
-///
-/// # Safety
-/// It has, and nobody writes there.
-#[inline(always)]
-unsafe fn get_sums(from: Shared<f32>, place: u32, first: u32) -> Sums {
-    let at = place * PITCH + first;
-    // SAFETY: the caller's; `PITCH` and `first` are multiples of 4.
-    let (low, high) = unsafe { (from.load4(at), from.load4(at + 4)) };
-    [low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w]
 }
 
 /// `sums += weight * values`, row by row.

@@ -3,11 +3,13 @@
 use cuda_std::prelude::*;
 
 use super::backward::tile;
-use super::{BACKWARD_SHARED, BLOCK, DERIVATIVES_ENTRY, Geometry, divide};
+use super::{BACKWARD_SHARED, BLOCK, DERIVATIVES_ENTRY, Geometry, MAX_LANES, Threads, Tile, divide};
 use crate::elementwise::put;
 
 /// Sums that a block leaves for each Gaussian: by `mu_y`, `mu_x`, `var_y` and `var_x`.
 pub const SUMS_PER_GAUSSIAN: u32 = 4;
+/// Warps of a block of the backward kernels.
+const WARPS: u32 = BLOCK / warp::WARP_SIZE;
 /// Threads of a block of [`gaussian_pool_sum_parameters`].
 pub const SUM_BLOCK: u32 = 512;
 
@@ -17,8 +19,8 @@ pub const SUM_BLOCK: u32 = 512;
 ///
 /// # Safety
 /// The module's, as for that kernel; `x` holds the planes, the tables have derivatives.
-#[kernel(block = BLOCK, min_blocks = 5, instances(T = [f32, f16, bf16]))]
-pub unsafe fn gaussian_pool_backward_parameters<T: Storage>(
+#[kernel(block = BLOCK, min_blocks = 5, instances(T = [f32, f16, bf16], NHWC = [false, true]))]
+pub unsafe fn gaussian_pool_backward_parameters<T: Storage, const NHWC: bool>(
     x: Global<T>,
     dy: Global<T>,
     weights_y: Global<f32>,
@@ -29,39 +31,56 @@ pub unsafe fn gaussian_pool_backward_parameters<T: Storage>(
     geometry: Geometry,
 ) {
     let shared = shared_array![f32; 3 * BACKWARD_SHARED as usize].handle();
-    let of_warps = shared_array![f32; (SUMS_PER_GAUSSIAN * BLOCK / warp::WARP_SIZE) as usize].handle();
-    // SAFETY: the indices are those of entries of four elements, in tables that begin at multiples of 16 bytes.
+    let of_warps = shared_array![f32; (SUMS_PER_GAUSSIAN * WARPS * MAX_LANES) as usize].handle();
+    // SAFETY: the indices are those of entries, of four elements, in tables that begin at multiples of 16 bytes.
     let weights = |table: Global<f32>, i: usize| unsafe {
-        let entry = table.load4(i);
+        let entry = table.load4(i * DERIVATIVES_ENTRY as usize);
         [entry.x, entry.y, entry.z]
     };
-    let done = |kernel: u32, of_thread: [f32; 4]| {
-        let of_warp = of_thread.map(|sum| warp::reduce_sum(sum));
-        let number = thread::thread_idx_x() / warp::WARP_SIZE;
-        // SAFETY: one lane of each warp writes its four sums, and the block's first threads read them between two
-        // barriers; there are four sums for each block and Gaussian.
+    let threads = Threads::<NHWC>::new(&geometry);
+    let done = |tile: &Tile, kernel: u32, of_thread: [f32; 4]| {
+        let of_warp = of_thread.map(|sum| sum_of_workers(threads, sum));
+        // Where in shared memory the sums of this thread's lane are that a warp has left.
+        let place = |warp: u32| ((warp << threads.lanes_log) + threads.lane) * SUMS_PER_GAUSSIAN;
+        // SAFETY: the first worker of a lane in each warp writes the warp's four sums, and its first worker in the block
+        // reads them between two barriers; there are four sums for each tile of each plane and Gaussian.
         unsafe {
-            if warp::lane_id() == 0 {
-                of_warps.store4(number * SUMS_PER_GAUSSIAN, Vec4::from(of_warp));
+            if warp::lane_id() < threads.lanes() {
+                of_warps.store4(place(thread::thread_idx_x() / warp::WARP_SIZE), Vec4::from(of_warp));
             }
             thread::sync_threads();
-            let which = thread::thread_idx_x();
-            if which < SUMS_PER_GAUSSIAN {
-                let mut sum = 0.0;
-                for number in 0..BLOCK / warp::WARP_SIZE {
-                    sum += of_warps.load(number * SUMS_PER_GAUSSIAN + which);
+            if threads.worker == 0 && tile.present {
+                let mut sum = Vec4::splat(0.0);
+                for warp in 0..WARPS {
+                    sum = of_warps.load4(place(warp)).zip_with(sum, |term, sum| sum + term);
                 }
-                let at = thread::block_idx_x() as usize * geometry.kernels as usize + kernel as usize;
-                sums.store(at * SUMS_PER_GAUSSIAN as usize + which as usize, sum);
+                let tiles = geometry.tiles[0] as usize * geometry.tiles[1] as usize;
+                let at = (tile.plane as usize * tiles + tile.number as usize) * geometry.kernels as usize;
+                sums.store4((at + kernel as usize) * SUMS_PER_GAUSSIAN as usize, sum);
             }
             thread::sync_threads();
         }
     };
+    let (tables, x) = ([weights_y, weights_x], Some(x));
     // SAFETY: passed on.
     unsafe {
-        let tables = [weights_y, weights_x];
-        tile::<T, 3>(dy, tables, DERIVATIVES_ENTRY, weights, Some(x), dx, dx_beta, &geometry, shared, done);
+        tile::<T, NHWC, 3>(dy, tables, DERIVATIVES_ENTRY as usize, weights, x, dx, dx_beta, &geometry, shared, done);
     }
+}
+
+/// The sum over the threads of a warp that have this one's lane.
+#[inline(always)]
+fn sum_of_workers<const NHWC: bool>(threads: Threads<NHWC>, value: f32) -> f32 {
+    if !NHWC {
+        return warp::reduce_sum(value);
+    }
+    let mut sum = value;
+    let mut distance = warp::WARP_SIZE / 2;
+    while distance >= threads.lanes() {
+        sum += warp::shuffle_xor(sum, distance);
+        distance /= 2;
+    }
+    sum
 }
 
 /// Adds up the blocks' sums: `dmean` and `dvar`, each where it is there, `+ beta` times what they held. One block for each
@@ -80,7 +99,7 @@ pub unsafe fn gaussian_pool_sum_parameters(
     variances: u32,
     geometry: Geometry,
 ) {
-    const WARPS: u32 = SUM_BLOCK / warp::WARP_SIZE;
+    const SUM_WARPS: u32 = SUM_BLOCK / warp::WARP_SIZE;
     let of_warps = shared_array![f32; (SUMS_PER_GAUSSIAN * SUM_BLOCK / warp::WARP_SIZE) as usize].handle();
     let gaussian = thread::block_idx_x();
     let (set, kernel) = divide(gaussian, geometry.kernels);
@@ -107,7 +126,7 @@ pub unsafe fn gaussian_pool_sum_parameters(
         if number > 0 {
             return;
         }
-        let of_warp = if lane < WARPS { of_warps.load4(lane * SUMS_PER_GAUSSIAN) } else { Vec4::splat(0.0) };
+        let of_warp = if lane < SUM_WARPS { of_warps.load4(lane * SUMS_PER_GAUSSIAN) } else { Vec4::splat(0.0) };
         let [mean_y, mean_x, var_y, var_x] = of_warp.map(|sum| warp::reduce_sum(sum)).to_array();
         if lane > 0 {
             return;

@@ -2,7 +2,7 @@
 
 use cuda_std::prelude::*;
 
-use super::{Axis, Geometry};
+use super::{Axis, Geometry, divide};
 
 /// Threads of a block of [`gaussian_pool_weights`].
 pub const WEIGHTS_BLOCK: u32 = 128;
@@ -13,7 +13,8 @@ pub const DERIVATIVES_ENTRY: u32 = 4;
 
 /// Computes the factors of the weights of every Gaussian along both axes.
 ///
-/// A table holds, for each Gaussian and each case of its axis, a vector of the window's size. An entry is one weight; with
+/// A table holds, for each Gaussian and each case of its axis, a vector of the window's size; with `nhwc` not 0, the
+/// same entry of all sets of parameters is side by side, `[kernels, cases, size, sets]`. An entry is one weight; with
 /// `derivatives` not 0, [`DERIVATIVES_ENTRY`] elements. Positions that do not count have zeros. A Gaussian with a
 /// parameter that is not finite, or a variance that is not above 0, has NaN.
 ///
@@ -35,11 +36,12 @@ pub unsafe fn gaussian_pool_weights(
     geometry: Geometry,
     variances: u32,
     derivatives: u32,
+    nhwc: u32,
 ) {
     let (gaussian, vertical) = (thread::block_idx_x(), thread::block_idx_z() == 0);
     let axis = geometry.axis(vertical);
     let table = if vertical { weights_y } else { weights_x };
-    let entry = if derivatives == 0 { 1 } else { DERIVATIVES_ENTRY };
+    let entry = if derivatives == 0 { 1 } else { DERIVATIVES_ENTRY as usize };
     let coordinate = if vertical { 0 } else { 1 };
     // SAFETY: the grid has as many blocks along x as there are Gaussians.
     let (mean, var) = unsafe {
@@ -51,21 +53,33 @@ pub unsafe fn gaussian_pool_weights(
     // Written so that NaN is not valid.
     let valid = mean.abs() <= f32::MAX && var > 0.0 && var <= f32::MAX;
     let var = var.max(f32::MIN_POSITIVE);
+    let (set, kernel) = divide(gaussian, geometry.kernels);
+    let (first, step) = (geometry.first_entry(nhwc != 0, &axis, set, kernel), geometry.entry_step(nhwc != 0) as usize);
     let mut case = thread::block_idx_y() * WEIGHTS_PER_BLOCK + thread::thread_idx_x() / warp::WARP_SIZE;
     while case < axis.cases {
-        let at = (gaussian as usize * axis.cases as usize + case as usize) * (axis.size * entry) as usize;
+        let at = (first + (case * axis.size) as usize * step) * entry;
         // SAFETY: the table holds a vector for each case of each Gaussian; no other warp has this one.
-        unsafe { vector(&axis, case, mean, var, valid, table.offset(at), entry) };
+        unsafe { vector(&axis, case, mean, var, valid, table.offset(at), derivatives != 0, step * entry) };
         case += thread::grid_dim_y() * WEIGHTS_PER_BLOCK;
     }
 }
 
-/// The vector of one case; all lanes of a warp come here together.
+/// The vector of one case, `stride` elements from one entry to the next; all lanes of a warp come here together.
 ///
 /// # Safety
-/// `out` holds the vector, and belongs to this warp.
+/// `out` holds the vector, and its entries belong to this warp.
 #[inline(always)]
-unsafe fn vector(axis: &Axis, case: u32, mean: f32, var: f32, valid: bool, out: GlobalMut<f32>, entry: u32) {
+#[allow(clippy::too_many_arguments, reason = "a Gaussian along one axis, and where its vector goes")]
+unsafe fn vector(
+    axis: &Axis,
+    case: u32,
+    mean: f32,
+    var: f32,
+    valid: bool,
+    out: GlobalMut<f32>,
+    derivatives: bool,
+    stride: usize,
+) {
     let (begin, end) = counted(axis, case);
     let last = (axis.size - 1) as f32;
     let nearest = nearest(begin, end, last, mean);
@@ -83,26 +97,26 @@ unsafe fn vector(axis: &Axis, case: u32, mean: f32, var: f32, valid: bool, out: 
         while i < axis.size {
             let weight = if begin <= i && i < end { float::exp(-exponent(i)) } else { 0.0 };
             sum += weight;
-            out.store((i * entry) as usize, weight);
+            out.store(i as usize * stride, weight);
             i += warp::WARP_SIZE;
         }
         let sum = if valid { warp::reduce_sum(sum) } else { f32::NAN };
         let (mut mean_step, mut mean_exponent) = (0.0, 0.0);
         i = lane;
         while i < axis.size {
-            let weight = out.load((i * entry) as usize) / sum;
-            out.store((i * entry) as usize, weight);
+            let weight = out.load(i as usize * stride) / sum;
+            out.store(i as usize * stride, weight);
             mean_step += weighted(weight, step(i));
             mean_exponent += weighted(weight, exponent(i));
             i += warp::WARP_SIZE;
         }
-        if entry == 1 {
+        if !derivatives {
             return;
         }
         let (mean_step, mean_exponent) = (warp::reduce_sum(mean_step), warp::reduce_sum(mean_exponent));
         i = lane;
         while i < axis.size {
-            let at = (i * entry) as usize;
+            let at = i as usize * stride;
             let weight = out.load(at);
             let by_mean = weighted(weight, step(i) - mean_step) / var;
             let by_var = weighted(weight, exponent(i) - mean_exponent) / var;

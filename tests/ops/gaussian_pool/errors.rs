@@ -2,7 +2,7 @@
 
 use ferrolayer::ops::Window;
 use ferrolayer::ops::gaussian_pool::{self, Normalize};
-use ferrolayer::{Device, Out, Tensor};
+use ferrolayer::{Device, Layout, Out, Tensor};
 
 use crate::support::*;
 
@@ -16,6 +16,8 @@ pub fn tests() -> Vec<Trial> {
         on_cpu("gaussian_pool::rejects_windows_that_do_not_fit", rejects_windows_that_do_not_fit),
         on_cpu("gaussian_pool::rejects_gradients_of_other_shapes", rejects_gradients_of_other_shapes),
     ];
+    tests.push(on_cpu("gaussian_pool::rejects_gradients_in_another_layout", rejects_gradients_in_another_layout));
+    tests.push(on_cpu("gaussian_pool::rejects_orders_that_are_no_layout", rejects_orders_that_are_no_layout));
     tests.extend(on_each_gpu("gaussian_pool::rejects_f64_on_a_gpu", rejects_f64_on_a_gpu));
     tests
 }
@@ -116,6 +118,40 @@ fn rejects_gradients_of_other_shapes() -> Outcome {
         assert_error(result, &format!("gaussian_pool.backward: {expected}"))?;
     }
     Ok(())
+}
+
+fn rejects_gradients_in_another_layout() -> Outcome {
+    let (x, mean, window) = (zeros(&[1, 2, 4, 4]), zeros(&[1, 1, 2]), Window::new([2, 2]));
+    let var = Tensor::full(&Device::cpu(), &[1, 1, 1], 1.0)?;
+    let (y, last) = (zeros(&[1, 2, 2, 2]), |tensor: &Tensor<f32>| tensor.to_layout(Layout::ChannelsLast));
+    let backward = |x: &Tensor<f32>, dy: &Tensor<f32>, mut dx: Tensor<f32>| {
+        gaussian_pool::backward(x, &mean, &var, &window, Normalize::Valid, dy, Some(Out::write(&mut dx)), None, None)
+    };
+    let strides = |argument: &str, what: &str| {
+        format!("gaussian_pool.backward: {argument} has shape {what} order; `Tensor::to_layout` copies it")
+    };
+    backward(&last(&x)?, &last(&y)?, last(&x)?)?;
+    let row_major = "[1, 2, 2, 2] and strides [8, 4, 2, 1], expected channels-last";
+    assert_error(backward(&last(&x)?, &y, last(&x)?), &strides("dy", row_major))?;
+    let channels_last = "[1, 2, 4, 4] and strides [32, 1, 8, 2], expected row-major";
+    assert_error(backward(&x, &y, last(&x)?), &strides("dx", channels_last))
+}
+
+fn rejects_orders_that_are_no_layout() -> Outcome {
+    let (mean, var) = (zeros(&[2, 1, 2]), Tensor::full(&Device::cpu(), &[2, 1, 1], 1.0)?);
+    let forward = |x: &Tensor<f32>, mean: &Tensor<f32>| {
+        gaussian_pool::forward(x, mean, &var, &Window::new([2, 2]), Normalize::Window)
+    };
+    assert_error(
+        forward(&zeros(&[2, 1, 4, 5]).permute(&[1, 0, 3, 2])?, &mean),
+        "gaussian_pool.forward: x has shape [1, 2, 5, 4] and strides [20, 20, 1, 5], expected row-major or channels-last \
+         order; `Tensor::to_layout` copies it",
+    )?;
+    assert_error(
+        forward(&zeros(&[1, 2, 4, 4]), &zeros(&[2, 1, 2]).permute(&[2, 1, 0])?),
+        "gaussian_pool.forward: mean has shape [2, 1, 2] and strides [1, 2, 2], expected row-major order; \
+         `Tensor::to_layout` copies it",
+    )
 }
 
 fn rejects_f64_on_a_gpu(gpu: &Device) -> Outcome {

@@ -3,6 +3,9 @@
 //! A task takes a few rows of one plane; how many depends on the shapes alone, so that sums have one order for any number
 //! of threads. Along x the columns are regrouped by their remainder modulo the stride ([`Columns`]), so that every inner
 //! loop runs over adjacent elements of slices, which the compiler vectorises.
+//!
+//! Where the channels of a pixel are neighbours, a task takes a few rows of all planes of one image, and brings the rows
+//! that it reads into the same order first, a few channels at a time ([`Apart`]).
 
 use std::ops::Range;
 
@@ -12,32 +15,59 @@ use super::plan::{Axis, Plan};
 use super::weights::{self, Derivatives, Weights};
 use super::{Backward, Forward};
 use crate::device::{Cpu, OnCpu, accumulate};
-use crate::{Compute, Error, Out, Real, Result, Tensor};
+use crate::{Compute, Error, Layout, Out, Real, Result, Tensor};
 
 /// Elements of the output that one task computes, about.
 const TASK: usize = 4096;
+
+/// Channels that are brought apart at once: a cache line or two of a pixel.
+const CHANNELS: usize = 16;
 
 impl<T: Real> OnCpu for Forward<'_, T> {
     fn on_cpu(self, _: &Cpu) -> Result<()> {
         let plan = &self.plan;
         let gaussians = gaussians(plan, self.mean, self.var, weights::weights::<T::Compute>)?;
-        let x = self.x.host()?;
+        let (x, y) = (self.x.host()?, self.y.host_mut()?);
         let [vertical, horizontal] = plan.axes;
-        let (image, output) = (vertical.image * horizontal.image, vertical.output * horizontal.output);
-        let rows = rows_per_task(horizontal.output);
-        self.y.host_mut()?.par_chunks_mut(output).enumerate().for_each(|(map, y)| {
-            let (plane, kernel) = (map / plan.kernels, map % plan.kernels);
-            let gaussian = &gaussians[plan.set(plane) * plan.kernels + kernel];
-            let x = Rows { values: &x[plane * image..][..image], first: 0, width: horizontal.image };
-            y.par_chunks_mut(rows * horizontal.output).enumerate().for_each(|(i, y)| {
-                let first = i * rows;
-                let rows = first..first + y.len() / horizontal.output;
-                pool(plan, gaussian, x, rows, |oy, pooled| {
-                    let y = &mut y[(oy - first) * horizontal.output..][..horizontal.output];
-                    y.iter_mut().zip(pooled).for_each(|(y, &pooled)| *y = T::narrow(pooled));
+        let (width, image, output) =
+            (horizontal.output, vertical.image * horizontal.image, vertical.output * horizontal.output);
+        let maps = plan.channels * plan.kernels;
+        match plan.layout {
+            Layout::RowMajor => y.par_chunks_mut(output).enumerate().for_each(|(map, y)| {
+                let (plane, kernel) = (map / plan.kernels, map % plan.kernels);
+                let gaussian = &gaussians[plan.set(plane) * plan.kernels + kernel];
+                let x = Rows { values: &x[plane * image..][..image], first: 0, width: horizontal.image };
+                let rows = rows_per_task(width);
+                y.par_chunks_mut(rows * width).enumerate().for_each(|(i, y)| {
+                    let rows = i * rows..i * rows + y.len() / width;
+                    let mut lines = y.chunks_mut(width);
+                    pool(plan, gaussian, x, rows, |pooled| {
+                        let line = lines.next().into_iter().flatten();
+                        line.zip(pooled).for_each(|(y, &pooled)| *y = T::narrow(pooled));
+                    });
                 });
-            });
-        });
+            }),
+            Layout::ChannelsLast => y.par_chunks_mut(output * maps).enumerate().for_each(|(n, y)| {
+                let rows = rows_per_task(width * maps.min(CHANNELS));
+                y.par_chunks_mut(rows * width * maps).enumerate().for_each(|(i, y)| {
+                    let rows = i * rows..i * rows + y.len() / width / maps;
+                    let source = vertical.source(&rows);
+                    for channels in groups(plan.channels) {
+                        let x = Apart::new(x, [n, plan.channels], plan.axes.map(|axis| axis.image), &source, &channels);
+                        let maps_here = channels.start * plan.kernels..channels.end * plan.kernels;
+                        for map in maps_here {
+                            let (channel, kernel) = (map / plan.kernels, map % plan.kernels);
+                            let gaussian = &gaussians[plan.set(channel) * plan.kernels + kernel];
+                            let mut pixels = y[map..].iter_mut().step_by(maps);
+                            pool(plan, gaussian, x.rows(channel), rows.clone(), |pooled| {
+                                // The row that ends is asked first, so that no pixel is taken in vain.
+                                pooled.iter().zip(&mut pixels).for_each(|(&pooled, y)| *y = T::narrow(pooled));
+                            });
+                        }
+                    }
+                });
+            }),
+        }
         Ok(())
     }
 }
@@ -46,58 +76,115 @@ impl<T: Real> OnCpu for Backward<'_, T> {
     fn on_cpu(self, _: &Cpu) -> Result<()> {
         let plan = &self.plan;
         let gaussians = gaussians(plan, self.mean, self.var, weights::derivatives::<T::Compute>)?;
-        let (x, dy) = (self.x.host()?, self.dy.host()?);
         let parameters = self.dmean.is_some() || self.dvar.is_some();
-        let [vertical, horizontal] = plan.axes;
-        let (image, output) = (vertical.image * horizontal.image, vertical.output * horizontal.output);
-        let (width, rows) = (horizontal.image, rows_per_task(horizontal.image));
         let (dx, beta) = match self.dx {
             Some(Out { tensor, beta }) => (Some(tensor.host_mut()?), T::Compute::of(beta)),
-            None => (None, T::Compute::of(0.0)),
+            None => (None, zero()),
         };
-        let pass = |plane: usize, rows: Range<usize>, dx: Option<&mut [T]>| {
-            let gaussians = &gaussians[plan.set(plane) * plan.kernels..][..plan.kernels];
-            let x = Rows { values: &x[plane * image..][..image], first: 0, width };
-            let dy = |kernel: usize| {
-                let values = &dy[(plane * plan.kernels + kernel) * output..][..output];
-                Rows { values, first: 0, width: horizontal.output }
-            };
-            let first = rows.start;
-            let write = dx.map(|dx| {
-                move |iy: usize, columns: &Columns<'_, T::Compute>| {
-                    columns.write(&mut dx[(iy - first) * width..][..width], beta);
-                }
-            });
-            gradients(plan, gaussians, x, dy, rows, write, parameters)
+        let pass = Pass { plan, gaussians: &gaussians, x: self.x.host()?, dy: self.dy.host()?, beta, parameters };
+        let [height, width] = plan.axes.map(|axis| axis.image);
+        // A task has some rows of so many planes, of which each line of memory has a part.
+        let (planes, rows) = match plan.layout {
+            Layout::RowMajor => (1, rows_per_task(width)),
+            Layout::ChannelsLast => (plan.channels, rows_per_task(width * plan.channels.min(CHANNELS))),
         };
+        let task = |first_plane: usize, rows: Range<usize>, dx: Option<&mut [T]>| match plan.layout {
+            Layout::RowMajor => pass.plane(first_plane, rows, dx),
+            Layout::ChannelsLast => pass.image(first_plane / planes, rows, dx),
+        };
+        let line = width * planes;
         let sums: Vec<Vec<Sums>> = match dx {
             Some(dx) => dx
-                .par_chunks_mut(image)
+                .par_chunks_mut(height * line)
                 .enumerate()
-                .flat_map(|(plane, dx)| {
-                    let tasks = dx.par_chunks_mut(rows * width).enumerate();
-                    tasks.map(move |(i, dx)| (plane, i * rows..i * rows + dx.len() / width, Some(dx)))
+                .flat_map(|(i, dx)| {
+                    let tasks = dx.par_chunks_mut(rows * line).enumerate();
+                    tasks.map(move |(j, dx)| (i * planes, j * rows..j * rows + dx.len() / line, Some(dx)))
                 })
-                .map(|(plane, rows, dx)| pass(plane, rows, dx))
+                .map(|(plane, rows, dx)| task(plane, rows, dx))
                 .collect(),
-            None if parameters => (0..plan.planes())
+            None if parameters => (0..plan.planes() / planes)
                 .into_par_iter()
-                .flat_map(|plane| {
-                    let height = vertical.image;
-                    (0..height.div_ceil(rows))
-                        .into_par_iter()
-                        .map(move |i| (plane, i * rows..height.min((i + 1) * rows)))
+                .flat_map(|i| {
+                    let tasks = (0..height.div_ceil(rows)).into_par_iter();
+                    tasks.map(move |j| (i * planes, j * rows..height.min((j + 1) * rows)))
                 })
-                .map(|(plane, rows)| pass(plane, rows, None))
+                .map(|(plane, rows)| task(plane, rows, None))
                 .collect(),
             None => return Ok(()),
         };
         if parameters {
-            let total = total(plan, &sums);
+            let first_planes = (0..).map(|task| task / height.div_ceil(rows) * planes);
+            let total = total(plan, first_planes.zip(&sums));
             write_parameters(plan, &total, self.dmean, self.dvar)?;
         }
         Ok(())
     }
+}
+
+/// A backward pass, of which tasks take some rows.
+struct Pass<'a, T: Real> {
+    plan: &'a Plan,
+    gaussians: &'a [[Derivatives<T::Compute>; 2]],
+    x: &'a [T],
+    dy: &'a [T],
+    beta: T::Compute,
+    /// Whether sums for mean and variance are asked for.
+    parameters: bool,
+}
+
+impl<T: Real> Pass<'_, T> {
+    /// Some rows of one plane, and what they add to the sums of each of the plane's Gaussians.
+    fn plane(&self, plane: usize, rows: Range<usize>, dx: Option<&mut [T]>) -> Vec<Sums> {
+        let [vertical, horizontal] = &self.plan.axes;
+        let (kernels, width) = (self.plan.kernels, horizontal.image);
+        let (image, output) = (vertical.image * width, vertical.output * horizontal.output);
+        let gaussians = &self.gaussians[self.plan.set(plane) * kernels..][..kernels];
+        let x = Rows { values: &self.x[plane * image..][..image], first: 0, width };
+        let dy = |kernel: usize| {
+            let values = &self.dy[(plane * kernels + kernel) * output..][..output];
+            Rows { values, first: 0, width: horizontal.output }
+        };
+        let write = dx.map(|dx| {
+            let mut lines = dx.chunks_mut(width);
+            move |columns: &Columns<'_, T::Compute>| {
+                lines.next().into_iter().for_each(|line| columns.write(line, 1, self.beta));
+            }
+        });
+        gradients(self.plan, gaussians, x, dy, rows, write, self.parameters)
+    }
+
+    /// Some rows of one image whose channels are neighbours, as [`Pass::plane`] for one plane after another.
+    fn image(&self, n: usize, rows: Range<usize>, mut dx: Option<&mut [T]>) -> Vec<Sums> {
+        let &Plan { channels: all, kernels, axes: [vertical, horizontal], .. } = self.plan;
+        let (width, source) = (horizontal.image, vertical.covering_any(&rows));
+        let (sizes, output_sizes) = ([vertical.image, width], [vertical.output, horizontal.output]);
+        let mut sums = Vec::with_capacity(all * kernels);
+        for channels in groups(all) {
+            let x = Apart::new(self.x, [n, all], sizes, &rows, &channels);
+            let maps = channels.start * kernels..channels.end * kernels;
+            let dy = Apart::new(self.dy, [n, all * kernels], output_sizes, &source, &maps);
+            for channel in channels {
+                let gaussians = &self.gaussians[self.plan.set(channel) * kernels..][..kernels];
+                let dy = |kernel: usize| dy.rows(channel * kernels + kernel);
+                let write = dx.as_deref_mut().map(|dx| {
+                    let mut lines = dx.chunks_mut(width * all);
+                    move |columns: &Columns<'_, T::Compute>| {
+                        let line = lines.next().into_iter();
+                        line.for_each(|line| columns.write(&mut line[channel..], all, self.beta));
+                    }
+                });
+                let x = x.rows(channel);
+                sums.extend(gradients(self.plan, gaussians, x, dy, rows.clone(), write, self.parameters));
+            }
+        }
+        sums
+    }
+}
+
+/// The channels, a few at a time.
+fn groups(channels: usize) -> impl Iterator<Item = Range<usize>> {
+    (0..channels).step_by(CHANNELS).map(move |first| first..channels.min(first + CHANNELS))
 }
 
 fn rows_per_task(width: usize) -> usize {
@@ -144,13 +231,47 @@ impl<'a, E> Rows<'a, E> {
     }
 }
 
-/// Calls `write` with each of some rows of the output of one plane and one Gaussian; `x` has the rows that these cover.
+/// Rows of some planes of an image whose channels are neighbours, brought apart: plane after plane, and widened.
+struct Apart<C> {
+    values: Vec<C>,
+    rows: Range<usize>,
+    width: usize,
+    first_channel: usize,
+}
+
+impl<C: Compute> Apart<C> {
+    /// Of image number `n` of those with so many channels in all, of this height and width.
+    fn new<T: Real<Compute = C>>(
+        images: &[T],
+        [n, all]: [usize; 2],
+        [height, width]: [usize; 2],
+        rows: &Range<usize>,
+        channels: &Range<usize>,
+    ) -> Self {
+        let mut values = vec![zero(); channels.len() * rows.len() * width];
+        let pixels = images[(n * height + rows.start) * width * all..].chunks(all).take(rows.len() * width);
+        for (i, pixel) in pixels.enumerate() {
+            let places = values[i..].iter_mut().step_by(rows.len() * width);
+            places.zip(&pixel[channels.clone()]).for_each(|(place, value)| *place = value.widen());
+        }
+        Self { values, rows: rows.clone(), width, first_channel: channels.start }
+    }
+
+    fn rows(&self, channel: usize) -> Rows<'_, C> {
+        let plane = self.rows.len() * self.width;
+        let values = &self.values[(channel - self.first_channel) * plane..][..plane];
+        Rows { values, first: self.rows.start, width: self.width }
+    }
+}
+
+/// Calls `write` with one after another of some rows of the output of one plane and one Gaussian; `x` has the rows that
+/// these cover.
 fn pool<E: Real>(
     plan: &Plan,
     [along_y, along_x]: &[Weights<E::Compute>; 2],
     x: Rows<'_, E>,
     rows: Range<usize>,
-    mut write: impl FnMut(usize, &[E::Compute]),
+    mut write: impl FnMut(&[E::Compute]),
 ) {
     let [vertical, horizontal] = &plan.axes;
     let mut row = vec![zero(); horizontal.image];
@@ -162,7 +283,7 @@ fn pool<E: Real>(
         weighted_sum(&mut row, terms);
         columns.set(&row);
         columns.pool(&row, along_x, &mut pooled);
-        write(oy, &pooled);
+        write(&pooled);
     }
 }
 
@@ -173,8 +294,8 @@ struct Sums {
     var: [f64; 2],
 }
 
-/// Calls `write`, where it is there, with the gradient of each of some rows of one plane, and gives what these rows add to
-/// the sums of each of the plane's Gaussians, if `parameters` are asked for. `x` has these rows, `dy(kernel)` the rows
+/// Calls `write`, where it is there, with the gradient of one after another of some rows of one plane, and gives what these
+/// rows add to the sums of each of the plane's Gaussians, if `parameters` are asked for. `x` has these rows, `dy(kernel)` the rows
 /// whose windows cover them.
 fn gradients<'a, E: Real>(
     plan: &Plan,
@@ -182,7 +303,7 @@ fn gradients<'a, E: Real>(
     x: Rows<'_, E>,
     dy: impl Fn(usize) -> Rows<'a, E>,
     rows: Range<usize>,
-    mut write: Option<impl FnMut(usize, &Columns<'_, E::Compute>)>,
+    mut write: Option<impl FnMut(&Columns<'_, E::Compute>)>,
     parameters: bool,
 ) -> Vec<Sums> {
     let [vertical, horizontal] = &plan.axes;
@@ -226,22 +347,23 @@ fn gradients<'a, E: Real>(
             }
         }
         if let Some(write) = &mut write {
-            write(iy, &spread);
+            write(&spread);
         }
     }
     sums
 }
 
-/// The tasks' sums, added in the tasks' order, by set and kernel.
-fn total(plan: &Plan, tasks: &[Vec<Sums>]) -> Vec<Sums> {
+/// The tasks' sums, added in the tasks' order, by set and kernel. Each comes with the number of the first plane of which
+/// it has sums.
+fn total<'a>(plan: &Plan, tasks: impl Iterator<Item = (usize, &'a Vec<Sums>)>) -> Vec<Sums> {
     let mut total = vec![Sums::default(); plan.gaussians()];
-    let per_plane = plan.axes[0].image.div_ceil(rows_per_task(plan.axes[1].image));
-    for (task, sums) in tasks.iter().enumerate() {
-        let set = plan.set(task / per_plane);
-        for (total, sums) in total[set * plan.kernels..].iter_mut().zip(sums) {
-            for axis in 0..2 {
-                total.mean[axis] += sums.mean[axis];
-                total.var[axis] += sums.var[axis];
+    for (first_plane, sums) in tasks {
+        for (plane, sums) in (first_plane..).zip(sums.chunks(plan.kernels)) {
+            for (total, sums) in total[plan.set(plane) * plan.kernels..].iter_mut().zip(sums) {
+                for axis in 0..2 {
+                    total.mean[axis] += sums.mean[axis];
+                    total.var[axis] += sums.var[axis];
+                }
             }
         }
     }
@@ -301,12 +423,11 @@ impl<'a, C: Compute> Columns<'a, C> {
         }
     }
 
-    /// `row = columns + beta * row`.
-    fn write<T: Real<Compute = C>>(&self, row: &mut [T], beta: C) {
+    /// `row = columns + beta * row`, in a row that has a column every `step` elements.
+    fn write<T: Real<Compute = C>>(&self, row: &mut [T], step: usize, beta: C) {
         for (remainder, values) in self.values.chunks(self.length).enumerate() {
-            for (&value, out) in values.iter().zip(row[remainder..].iter_mut().step_by(self.axis.stride)) {
-                accumulate(out, value, beta);
-            }
+            let outs = row[remainder * step..].iter_mut().step_by(self.axis.stride * step);
+            values.iter().zip(outs).for_each(|(&value, out)| accumulate(out, value, beta));
         }
     }
 

@@ -2,13 +2,14 @@
 
 use cuda_std::launch::{DeviceMemory, LaunchDims};
 use kernels::gaussian_pool::{
-    Axis, BACKWARD_COLUMNS, BLOCK, DERIVATIVES_ENTRY, FORWARD_COLUMNS, GaussianPoolBackward,
-    GaussianPoolBackwardParameters, GaussianPoolForward, GaussianPoolSumParameters, GaussianPoolWeights, Geometry,
-    MAX_TILE_COLUMNS, SUM_BLOCK, SUMS_PER_GAUSSIAN, TILE_ROWS, WEIGHTS_BLOCK, WEIGHTS_PER_BLOCK,
+    Axis, BLOCK, DERIVATIVES_ENTRY, GaussianPoolBackward, GaussianPoolBackwardParameters, GaussianPoolForward,
+    GaussianPoolSumParameters, GaussianPoolWeights, Geometry, MAX_LANES, SUM_BLOCK, SUMS_PER_GAUSSIAN, WEIGHTS_BLOCK,
+    WEIGHTS_PER_BLOCK, backward_columns, forward_columns, max_tile_columns, tile_rows,
 };
 
 use super::plan::{self, Plan};
 use super::{Backward, Forward};
+use crate::Layout::{ChannelsLast, RowMajor};
 use crate::device::{Gpu, OnGpu, for_storage, tiles};
 use crate::{Compute, Error, Real, Result, Tensor};
 
@@ -16,50 +17,75 @@ use crate::{Compute, Error, Real, Result, Tensor};
 const FEW_COLUMNS: u32 = 16;
 /// The largest second dimension of a grid.
 const MAX_GRID_Y: u32 = u16::MAX as u32;
+/// Planes and blocks that kernels count, at most.
+const MAX_COUNT: usize = i32::MAX as usize;
+
+/// Runs a block with `$nhwc` as the kernels' parameter of that name.
+macro_rules! for_layout {
+    ($layout:expr, $nhwc:ident, $body:expr) => {
+        match $layout {
+            RowMajor => {
+                const $nhwc: bool = false;
+                $body
+            }
+            ChannelsLast => {
+                const $nhwc: bool = true;
+                $body
+            }
+        }
+    };
+}
 
 impl<T: Real> OnGpu for Forward<'_, T> {
     fn on_gpu(self, gpu: &Gpu) -> Result<()> {
-        let Plan { op, ref axes, .. } = self.plan;
-        let [_, along_x] = geometry(&self.plan)?.axes;
+        let plan = &self.plan;
+        let (op, nhwc, lanes) = (plan.op, plan.layout == ChannelsLast, lanes(plan));
+        let [_, along_x] = axes(plan)?;
         // The columns that a tile's windows cover fit into shared memory.
-        let columns = match FORWARD_COLUMNS.checked_sub(along_x.size) {
-            Some(room) if along_x.size <= FORWARD_COLUMNS / 2 => room / along_x.stride + 1,
-            room => (room.unwrap_or(0) / along_x.stride + 1).max(FEW_COLUMNS),
+        let room = forward_columns(nhwc, lanes);
+        let columns = match room.checked_sub(along_x.size) {
+            Some(rest) if along_x.size <= room / 2 => rest / along_x.stride + 1,
+            rest => (rest.unwrap_or(0) / along_x.stride + 1).max(FEW_COLUMNS),
         };
-        let geometry = with_tiles(geometry(&self.plan)?, axes.map(|axis| axis.output), columns);
-        let [table_y, table_x] = tables(&self.plan, 1);
+        let geometry = geometry(plan, plan.axes.map(|axis| axis.output), columns)?;
+        let [table_y, table_x] = tables(plan, 1);
         for_storage!(T as S, op, "x", gpu, {
             let (x, y) = (self.x.gpu::<S>(op, "x")?, self.y.gpu_mut::<S>(op, "y")?);
             let mut workspace = gpu.workspace(table_y + table_x)?;
             let (mut weights_y, rest) = workspace.as_slice_mut().split_at(table_y);
             let (mut weights_x, _) = rest.split_at(table_x);
-            weights(gpu, &self.plan, [self.mean, self.var], geometry, 1, [&mut weights_y, &mut weights_x])?;
+            weights(gpu, plan, [self.mean, self.var], geometry, 1, [&mut weights_y, &mut weights_x])?;
             let dims = LaunchDims::new(grid(&geometry), BLOCK);
-            let launch = GaussianPoolForward { x, weights_y: &weights_y, weights_x: &weights_x, y, geometry };
-            // SAFETY: `x` and `y` have the shapes that `geometry` was made of, the tables were just written for it, and the
-            // grid has a block for each tile.
-            unsafe { gpu.launch(dims, launch) }
+            let (weights_y, weights_x) = (&weights_y, &weights_x);
+            for_layout!(plan.layout, NHWC, {
+                let launch = GaussianPoolForward::<S, NHWC> { x, weights_y, weights_x, y, geometry };
+                // SAFETY: `x` and `y` have the shapes and the layout that `geometry` was made of, the tables were just
+                // written for it, and the grid has a block for each tile.
+                unsafe { gpu.launch(dims, launch) }
+            })
         })
     }
 }
 
 impl<T: Real> OnGpu for Backward<'_, T> {
     fn on_gpu(self, gpu: &Gpu) -> Result<()> {
-        let Plan { op, ref axes, kernels, .. } = self.plan;
-        let [_, along_x] = geometry(&self.plan)?.axes;
+        let plan = &self.plan;
+        let (op, nhwc, lanes) = (plan.op, plan.layout == ChannelsLast, lanes(plan));
+        let [_, along_x] = axes(plan)?;
         // The windows that cover a tile's columns fit into shared memory.
+        let room = backward_columns(nhwc, lanes);
         let windows_of_a_pixel = along_x.size.div_ceil(along_x.stride);
-        let columns = BACKWARD_COLUMNS.saturating_mul(along_x.stride).saturating_sub(along_x.size - 1);
-        let columns = if windows_of_a_pixel <= BACKWARD_COLUMNS / 2 { columns } else { columns.max(FEW_COLUMNS) };
-        let geometry = with_tiles(geometry(&self.plan)?, axes.map(|axis| axis.image), columns);
+        let columns = room.saturating_mul(along_x.stride).saturating_sub(along_x.size - 1);
+        let columns = if windows_of_a_pixel <= room / 2 { columns } else { columns.max(FEW_COLUMNS) };
+        let geometry = geometry(plan, plan.axes.map(|axis| axis.image), columns)?;
         let dims = LaunchDims::new(grid(&geometry), BLOCK);
         let parameters = self.dmean.is_some() || self.dvar.is_some();
         if !parameters && self.dx.is_none() {
             return Ok(());
         }
         let entry = if parameters { DERIVATIVES_ENTRY } else { 1 };
-        let [table_y, table_x] = tables(&self.plan, entry);
-        let parts = grid(&geometry) as usize * kernels * SUMS_PER_GAUSSIAN as usize;
+        let [table_y, table_x] = tables(plan, entry);
+        let parts = tiles_of_planes(&geometry) * plan.kernels * SUMS_PER_GAUSSIAN as usize;
         let mut workspace = gpu.workspace(table_y + table_x + if parameters { parts } else { 0 })?;
         let (mut weights_y, rest) = workspace.as_slice_mut().split_at(table_y);
         let (mut weights_x, mut sums) = rest.split_at(table_x);
@@ -69,20 +95,33 @@ impl<T: Real> OnGpu for Backward<'_, T> {
                 Some(out) => (Some(out.tensor.gpu_mut::<S>(op, "dx")? as &mut dyn DeviceMemory<S>), out.beta as f32),
                 None => (None, 0.0),
             };
-            weights(gpu, &self.plan, [self.mean, self.var], geometry, entry, [&mut weights_y, &mut weights_x])?;
+            weights(gpu, plan, [self.mean, self.var], geometry, entry, [&mut weights_y, &mut weights_x])?;
             let (weights_y, weights_x) = (&weights_y, &weights_x);
             if !parameters {
                 let Some(dx) = dx.take() else { return Ok(()) };
-                let launch = GaussianPoolBackward { dy, weights_y, weights_x, dx, dx_beta, geometry };
-                // SAFETY: `dy` and `dx` have the shapes that `geometry` was made of, the tables were just written for it,
-                // and the grid has a block for each tile.
-                return unsafe { gpu.launch(dims, launch) };
+                return for_layout!(plan.layout, NHWC, {
+                    let launch = GaussianPoolBackward::<S, NHWC> { dy, weights_y, weights_x, dx, dx_beta, geometry };
+                    // SAFETY: `dy` and `dx` have the shapes and the layout that `geometry` was made of, the tables were just
+                    // written for it, and the grid has a block for each tile.
+                    unsafe { gpu.launch(dims, launch) }
+                });
             }
             let (x, sums) = (self.x.gpu::<S>(op, "x")?, &mut sums);
-            let launch = GaussianPoolBackwardParameters { x, dy, weights_y, weights_x, dx, dx_beta, sums, geometry };
-            // SAFETY: as above, for `x` too; the tables have derivatives, and `sums` four elements for each Gaussian of
-            // each block.
-            unsafe { gpu.launch(dims, launch) }
+            for_layout!(plan.layout, NHWC, {
+                let launch = GaussianPoolBackwardParameters::<S, NHWC> {
+                    x,
+                    dy,
+                    weights_y,
+                    weights_x,
+                    dx,
+                    dx_beta,
+                    sums,
+                    geometry,
+                };
+                // SAFETY: as above, for `x` too; the tables have derivatives, and `sums` four elements for each Gaussian of
+                // each tile of each plane.
+                unsafe { gpu.launch(dims, launch) }
+            })
         })?;
 
         let (dmean, dmean_beta) = match self.dmean {
@@ -93,12 +132,27 @@ impl<T: Real> OnGpu for Backward<'_, T> {
             Some(out) => (Some(out.tensor.gpu_mut::<f32>(op, "dvar")? as &mut dyn DeviceMemory<f32>), out.beta as f32),
             None => (None, 0.0),
         };
-        let (sums, variances) = (&sums, self.plan.variances() as u32);
-        let dims = LaunchDims::new(self.plan.gaussians() as u32, SUM_BLOCK);
+        let (sums, variances) = (&sums, plan.variances() as u32);
+        let dims = LaunchDims::new(plan.gaussians() as u32, SUM_BLOCK);
         let launch = GaussianPoolSumParameters { sums, dmean, dmean_beta, dvar, dvar_beta, variances, geometry };
-        // SAFETY: the pass wrote four sums for each Gaussian of each of its blocks, which `geometry` counts; the outputs have
-        // the parameters' shapes; the grid has a block for each Gaussian.
+        // SAFETY: the pass wrote four sums for each Gaussian of each tile of each plane, which `geometry` counts; the outputs
+        // have the parameters' shapes; the grid has a block for each Gaussian.
         unsafe { gpu.launch(dims, launch) }
+    }
+}
+
+/// Neighbouring channels that a block takes: all that there are up to a warp's lanes; of more, as many as leave at most a
+/// quarter of the threads without a channel.
+fn lanes(plan: &Plan) -> u32 {
+    let channels = plan.channels as u32;
+    match plan.layout {
+        RowMajor => 1,
+        ChannelsLast if channels <= MAX_LANES => channels.next_power_of_two(),
+        ChannelsLast => {
+            let few_idle =
+                |lanes: &u32| u64::from(channels) * 4 >= channels.div_ceil(*lanes) as u64 * *lanes as u64 * 3;
+            [MAX_LANES, MAX_LANES / 2].into_iter().find(few_idle).unwrap_or(MAX_LANES / 4)
+        }
     }
 }
 
@@ -118,23 +172,25 @@ fn weights<T: Compute>(
 ) -> Result<()> {
     let (mean, var) = (mean.gpu::<f32>(plan.op, "mean")?, var.gpu::<f32>(plan.op, "var")?);
     let [y, x] = geometry.axes;
+    let nhwc = u32::from(plan.layout == ChannelsLast);
     let vectors = y.cases.max(x.cases).div_ceil(WEIGHTS_PER_BLOCK).min(MAX_GRID_Y);
     let dims = LaunchDims::new([plan.gaussians() as u32, vectors, 2], WEIGHTS_BLOCK);
     let (variances, derivatives) = (plan.variances() as u32, u32::from(entry > 1));
-    let launch = GaussianPoolWeights { mean, var, weights_y, weights_x, geometry, variances, derivatives };
+    let launch = GaussianPoolWeights { mean, var, weights_y, weights_x, geometry, variances, derivatives, nhwc };
     // SAFETY: the parameters' shapes were checked to be those of the plan, and the tables are as large as `tables` says.
     unsafe { gpu.launch(dims, launch) }
 }
 
-/// The sizes, for kernels that count in 32 bits; without tiles.
-fn geometry(plan: &Plan) -> Result<Geometry> {
+/// The window's ways, for kernels that count along each axis in 32 bits.
+fn axes(plan: &Plan) -> Result<[Axis; 2]> {
     let image = plan.axes.map(|axis| axis.image);
-    // Checks each size by itself, and the planes.
-    plan.window.launch(plan.op, plan.planes().max(plan.gaussians()), image)?;
+    // What lies between a Gaussian's first entry of a table and its last: with channels last those of other sets too.
+    let sets = if plan.layout == ChannelsLast { plan.sets } else { 1 };
     let fits = |axis: &plan::Axis| {
-        let reach = axis.image + 2 * axis.padding + axis.size;
-        let vectors = axis.cases() * axis.size * DERIVATIVES_ENTRY as usize;
-        reach.max(vectors).max(axis.stride) < 1 << 31
+        let reach = axis.size.saturating_add(2 * axis.padding).saturating_add(axis.image);
+        let entries = axis.cases().saturating_mul(axis.size).saturating_mul(sets);
+        let vectors = entries.saturating_mul(DERIVATIVES_ENTRY as usize);
+        reach.saturating_add(axis.stride).max(vectors) < 1 << 31
     };
     if !plan.axes.iter().all(fits) {
         return Err(Error::Argument {
@@ -142,12 +198,12 @@ fn geometry(plan: &Plan) -> Result<Geometry> {
             argument: "window",
             got: format!("{:?} on an image of {image:?}", plan.window),
             expected:
-                "fewer than 2^31 pixels along the padded image and the window, as many in the stride, and fewer than \
-                       2^29 weights for all ways in which windows are cut off"
+                "fewer than 2^31 pixels along the padded image, the window and the stride together, and fewer than \
+                       2^29 weights for all ways in which windows are cut off, of all channels where these are neighbours"
                     .into(),
         });
     }
-    let axes = [0, 1].map(|i| {
+    Ok([0, 1].map(|i| {
         let axis = &plan.axes[i];
         let shared = axis.shared();
         Axis {
@@ -160,32 +216,51 @@ fn geometry(plan: &Plan) -> Result<Geometry> {
             shared_end: shared.end as u32,
             cases: axis.cases() as u32,
         }
-    });
+    }))
+}
+
+/// The sizes, with tiles of at most so many columns, all of about one width, for planes of this height and width.
+fn geometry(plan: &Plan, [height, width]: [usize; 2], columns: u32) -> Result<Geometry> {
+    let (nhwc, lanes) = (plan.layout == ChannelsLast, lanes(plan));
+    let most = max_tile_columns(nhwc, lanes);
+    // Lanes leave so few columns that all are worth it.
+    let across = width.div_ceil(if nhwc { most } else { columns.clamp(1, most) } as usize);
+    let (tile_columns, rows) = (width.div_ceil(across) as u32, tile_rows(nhwc));
+    let tiles = [tiles(height, rows), tiles(width, tile_columns)];
+    let count = plan.planes().saturating_mul(tiles[0] as usize).saturating_mul(tiles[1] as usize);
+    let pixel = if nhwc { plan.channels.saturating_mul(plan.kernels) } else { 1 };
+    let row = plan.axes[1].image.max(plan.axes[1].output).saturating_mul(pixel);
+    if [count, plan.planes(), plan.channels, plan.gaussians(), row].into_iter().any(|count| count > MAX_COUNT) {
+        return Err(Error::Shape {
+            op: plan.op,
+            argument: "x",
+            got: vec![plan.batch, plan.channels, plan.axes[0].image, plan.axes[1].image],
+            expected: format!(
+                "fewer than 2^31 planes, Gaussians and elements of a row of pixels, and fewer than 2^31 tiles of {rows} x \
+                 {tile_columns} pixels in all planes"
+            ),
+        });
+    }
     Ok(Geometry {
         planes: plan.planes() as u32,
         channels: plan.channels as u32,
         kernels: plan.kernels as u32,
         sets: plan.sets as u32,
-        axes,
-        tile_columns: 1,
-        tile_columns_reciprocal: 0,
-        tiles: [0, 0],
+        axes: axes(plan)?,
+        lanes_log: lanes.trailing_zeros(),
+        groups: (plan.channels as u32).div_ceil(lanes),
+        tile_columns,
+        tile_columns_reciprocal: (1u32 << 16).div_ceil(tile_columns),
+        tiles,
     })
 }
 
-/// Adds tiles of at most so many columns, all of about one width, for planes of this height and width.
-fn with_tiles(geometry: Geometry, [height, width]: [usize; 2], columns: u32) -> Geometry {
-    let across = width.div_ceil(columns.clamp(1, MAX_TILE_COLUMNS) as usize);
-    let tile_columns = width.div_ceil(across) as u32;
-    Geometry {
-        tile_columns,
-        tile_columns_reciprocal: (1u32 << 16).div_ceil(tile_columns),
-        tiles: [tiles(height, TILE_ROWS), tiles(width, tile_columns)],
-        ..geometry
-    }
+/// Tiles of all planes, which [`geometry`] limits.
+fn tiles_of_planes(geometry: &Geometry) -> usize {
+    geometry.planes as usize * geometry.tiles[0] as usize * geometry.tiles[1] as usize
 }
 
-/// Blocks: one for each tile of each plane.
+/// Blocks: one for each tile of each group of channels.
 fn grid(geometry: &Geometry) -> u32 {
-    tiles(geometry.planes as usize * geometry.tiles[0] as usize * geometry.tiles[1] as usize, 1)
+    tiles(tiles_of_planes(geometry) / geometry.channels as usize * geometry.groups as usize, 1)
 }

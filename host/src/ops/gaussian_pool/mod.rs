@@ -73,7 +73,7 @@ struct Backward<'a, T: Real> {
     dvar: Option<Out<'a, T::Compute>>,
 }
 
-/// Pools `x: [N, C, H, W]` to `[N, C*K, Ho, Wo]`.
+/// Pools `x: [N, C, H, W]`, row-major or channels last, to `[N, C*K, Ho, Wo]` in the same layout.
 ///
 /// ```
 /// use ferrolayer::ops::Window;
@@ -92,9 +92,10 @@ struct Backward<'a, T: Real> {
 /// ```
 ///
 /// # Errors
-/// [`Error::Shape`] and [`Error::Device`] for tensors that do not go together; [`Error::Argument`] for a window that is
-/// dilated or not possible, and on the CPU for parameters that are no Gaussian's; [`Error::DType`] for `f64` on a GPU;
-/// the device's own errors.
+/// [`Error::Shape`], [`Error::Layout`] and [`Error::Device`] for tensors that do not go together; [`Error::Argument`] for
+/// a window that is dilated or not possible, and on the CPU for parameters that are no Gaussian's; [`Error::DType`] for
+/// `f64` on a GPU, and there [`Error::Shape`] for more planes, or tiles of planes, than its kernels can count; the
+/// device's own errors.
 pub fn forward<T: Real>(
     x: &Tensor<T>,
     mean: &Tensor<T::Compute>,
@@ -103,12 +104,12 @@ pub fn forward<T: Real>(
     normalize: Normalize,
 ) -> Result<Tensor<T>> {
     let plan = plan("gaussian_pool.forward", x, mean, var, window, normalize)?;
-    let mut y = Tensor::empty(x.device(), &plan.output_shape())?;
+    let mut y = Tensor::empty_in(x.device(), &plan.output_shape(), plan.layout)?;
     x.device().run(Forward { plan, x, mean, var, y: &mut y })?;
     Ok(y)
 }
 
-/// The gradients, each where asked for: `dx` of `x`'s shape, `dmean` of `mean`'s, `dvar` of `var`'s (for `[P, K, 1]`
+/// The gradients, each where asked for, with `dy` in `x`'s layout: `dx` of `x`'s shape and layout, `dmean` of `mean`'s, `dvar` of `var`'s (for `[P, K, 1]`
 /// the sum over both axes), summed over what they are shared by.
 ///
 /// # Errors
@@ -129,9 +130,11 @@ pub fn backward<T: Real>(
     let plan = plan(OP, x, mean, var, window, normalize)?;
     check::device(OP, "dy", dy, x)?;
     check::shape(OP, "dy", dy, &plan.output_shape())?;
-    check::in_layout(OP, "dy", dy, RowMajor)?;
+    check::in_layout(OP, "dy", dy, plan.layout)?;
     if let Some(dx) = &dx {
-        check::like(OP, "dx", dx.tensor, x)?;
+        check::device(OP, "dx", dx.tensor, x)?;
+        check::shape(OP, "dx", dx.tensor, x.shape())?;
+        check::in_layout(OP, "dx", dx.tensor, plan.layout)?;
     }
     for (argument, out, reference) in [("dmean", &dmean, mean), ("dvar", &dvar, var)] {
         if let Some(out) = out {
@@ -174,7 +177,7 @@ fn plan<T: Real>(
     for (argument, tensor) in [("mean", mean), ("var", var)] {
         check::in_layout(op, argument, tensor, RowMajor)?;
     }
-    check::in_layout(op, "x", x, RowMajor)?;
+    let layout = check::image_layout(op, "x", x)?;
     if window.dilation != [1, 1] {
         return Err(Error::Argument {
             op,
@@ -184,5 +187,5 @@ fn plan<T: Real>(
         });
     }
     let axes = plan::axes(op, window, normalize, [height, width])?;
-    Ok(Plan { op, batch, channels, kernels, sets, per_axis, window: *window, axes })
+    Ok(Plan { op, layout, batch, channels, kernels, sets, per_axis, window: *window, axes })
 }

@@ -3,13 +3,15 @@
 use std::ops::Range;
 
 use super::{Normalize, Window};
-use crate::Result;
+use crate::{Layout, Result};
 
 /// A checked pass.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The op's name, for errors.
     pub op: &'static str,
+    /// The order in memory of all images.
+    pub layout: Layout,
     pub batch: usize,
     pub channels: usize,
     /// Gaussians for each feature map.
@@ -121,6 +123,17 @@ impl Axis {
         (0..self.leading).chain(self.trailing..self.output)
     }
 
+    /// The pixels that the windows of some outputs cover.
+    pub fn source(&self, outputs: &Range<usize>) -> Range<usize> {
+        let end = (outputs.end - 1) * self.stride + self.size;
+        (outputs.start * self.stride).saturating_sub(self.padding)..end.saturating_sub(self.padding).min(self.image)
+    }
+
+    /// The outputs whose windows cover any of some pixels.
+    pub fn covering_any(&self, pixels: &Range<usize>) -> Range<usize> {
+        self.covering(pixels.start).start..self.covering(pixels.end - 1).end
+    }
+
     /// The outputs whose windows cover a pixel.
     pub fn covering(&self, pixel: usize) -> Range<usize> {
         let end = ((pixel + self.padding) / self.stride + 1).min(self.output);
@@ -166,6 +179,16 @@ mod tests {
             }
             for (pixel, expected) in covering.iter().enumerate() {
                 assert_eq!(&valid.covering(pixel).collect::<Vec<_>>(), expected);
+            }
+            for outputs in (0..valid.output).flat_map(|first| (first + 1..=valid.output).map(move |end| first..end)) {
+                let covered = |pixel: &usize| covering[*pixel].iter().any(|output| outputs.contains(output));
+                let source = valid.source(&outputs);
+                assert!((0..image).filter(covered).all(|pixel| source.contains(&pixel)) && source.end <= image);
+            }
+            for pixels in (0..image).flat_map(|first| (first + 1..=image).map(move |end| first..end)) {
+                let outputs = valid.covering_any(&pixels);
+                assert!(pixels.clone().all(|pixel| covering[pixel].iter().all(|output| outputs.contains(output))));
+                assert!(outputs.end <= valid.output);
             }
         }
     }
