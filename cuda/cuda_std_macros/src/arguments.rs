@@ -2,9 +2,10 @@
 
 use proc_macro2::TokenStream;
 use quote::quote;
+use syn::parse::{Parse, ParseStream};
 use syn::punctuated::Punctuated;
 use syn::spanned::Spanned;
-use syn::{Expr, Ident, Meta, MetaList, MetaNameValue, Token};
+use syn::{Expr, Ident, Meta, MetaNameValue, Token};
 
 const KEYS: &str = "`block`, `max_threads`, `min_blocks`, `cluster`, `barriers` and `instances(..)`";
 
@@ -18,8 +19,15 @@ pub struct Arguments {
     /// x, y and z.
     pub cluster: Option<[TokenStream; 3]>,
     pub barriers: Option<TokenStream>,
-    /// Each generic parameter with what it stands for, in turn.
-    pub instances: Vec<(Ident, Vec<Expr>)>,
+    /// What the generic parameters stand for.
+    pub instances: Vec<Choice>,
+}
+
+/// Generic parameters that are chosen together, mostly one alone, and what they stand for in turn.
+pub struct Choice {
+    pub parameters: Vec<Ident>,
+    /// For each instance as many as there are parameters.
+    pub values: Vec<Vec<Expr>>,
 }
 
 impl Arguments {
@@ -32,7 +40,8 @@ impl Arguments {
                     if !arguments.instances.is_empty() {
                         return Err(syn::Error::new(list.path.span(), "`instances` is given twice"));
                     }
-                    arguments.instances = instances(&list)?;
+                    let choices = list.parse_args_with(Punctuated::<Choice, Token![,]>::parse_terminated)?;
+                    arguments.instances = choices.into_iter().collect();
                     continue;
                 }
                 key => key.require_name_value()?.clone(),
@@ -54,18 +63,53 @@ impl Arguments {
         }
         Ok(arguments)
     }
+
+    /// The same with every value passed through `put`.
+    pub fn map(&self, put: impl Fn(&TokenStream) -> TokenStream) -> Self {
+        let shape = |shape: &Option<[TokenStream; 3]>| shape.as_ref().map(|sides| sides.each_ref().map(&put));
+        let value = |value: &Option<TokenStream>| value.as_ref().map(&put);
+        Self {
+            block: shape(&self.block),
+            max_threads: value(&self.max_threads),
+            min_blocks: value(&self.min_blocks),
+            cluster: shape(&self.cluster),
+            barriers: value(&self.barriers),
+            instances: Vec::new(),
+        }
+    }
 }
 
-/// `T = [f32, f16], N = [2, 3]`.
-fn instances(list: &MetaList) -> syn::Result<Vec<(Ident, Vec<Expr>)>> {
-    let pairs = list.parse_args_with(Punctuated::<MetaNameValue, Token![,]>::parse_terminated)?;
-    let of_pair = |MetaNameValue { path, value, .. }: MetaNameValue| match value {
-        Expr::Array(values) if !values.elems.is_empty() => {
-            Ok((path.require_ident()?.clone(), values.elems.into_iter().collect()))
-        }
-        value => Err(syn::Error::new(value.span(), "a list of what the parameter stands for, as in `T = [f32, f16]`")),
-    };
-    pairs.into_iter().map(of_pair).collect()
+/// `T = [f32, f16]` or `(T, U) = [(f32, f16), (f32, f32)]`.
+impl Parse for Choice {
+    fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
+        let together = input.peek(syn::token::Paren);
+        let parameters: Vec<Ident> = if together {
+            let names;
+            syn::parenthesized!(names in input);
+            Punctuated::<Ident, Token![,]>::parse_terminated(&names)?.into_iter().collect()
+        } else {
+            vec![input.parse()?]
+        };
+        input.parse::<Token![=]>()?;
+        let values = match input.parse()? {
+            Expr::Array(values) if !values.elems.is_empty() => values.elems,
+            value => {
+                let text = "a list of what the parameter stands for, as in `T = [f32, f16]`";
+                return Err(syn::Error::new(value.span(), text));
+            }
+        };
+        let of_value = |value: Expr| match value {
+            Expr::Tuple(tuple) if together && tuple.elems.len() == parameters.len() => {
+                Ok(tuple.elems.into_iter().collect())
+            }
+            value if !together => Ok(vec![value]),
+            value => {
+                Err(syn::Error::new(value.span(), format!("a tuple of {}, one for each parameter", parameters.len())))
+            }
+        };
+        let values = values.into_iter().map(of_value).collect::<syn::Result<_>>()?;
+        Ok(Self { parameters, values })
+    }
 }
 
 /// `n` or a tuple of up to three.

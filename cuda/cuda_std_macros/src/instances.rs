@@ -5,9 +5,10 @@ use quote::{ToTokens, format_ident, quote};
 use syn::spanned::Spanned;
 use syn::{Expr, GenericParam, Generics};
 
-use crate::arguments::Arguments;
+use crate::arguments::{Arguments, Choice};
 
 /// One entry.
+#[derive(Clone)]
 pub struct Instance {
     /// Its name: the function's, and what each parameter stands for.
     pub entry: Ident,
@@ -23,16 +24,18 @@ impl Instance {
     pub fn all(name: &Ident, generics: &Generics, arguments: &Arguments) -> syn::Result<Vec<Self>> {
         check(generics, arguments)?;
         let mut all = vec![Self { entry: name.clone(), values: Vec::new() }];
-        for (parameter, values) in &arguments.instances {
-            let with = |instance: &Self, value: &Expr| {
-                let entry = format_ident!("{}_{}", instance.entry, suffix(value)?);
-                let mut values = instance.values.clone();
-                values.push((parameter.clone(), value.to_token_stream()));
+        for Choice { parameters, values } in &arguments.instances {
+            let with = |instance: &Self, chosen: &[Expr]| {
+                let Self { mut entry, mut values } = instance.clone();
+                for (parameter, value) in parameters.iter().zip(chosen) {
+                    entry = format_ident!("{entry}_{}", suffix(value)?);
+                    values.push((parameter.clone(), value.to_token_stream()));
+                }
                 syn::Result::Ok(Self { entry, values })
             };
             all = all
                 .iter()
-                .flat_map(|instance| values.iter().map(move |value| with(instance, value)))
+                .flat_map(|instance| values.iter().map(move |chosen| with(instance, chosen)))
                 .collect::<syn::Result<_>>()?;
         }
         Ok(all)
@@ -50,6 +53,11 @@ impl Instance {
         }
         let values = self.values();
         quote!(::<#(#values),*>)
+    }
+
+    /// What the attribute says of this instance: its values may name the generic parameters.
+    pub fn arguments(&self, arguments: &Arguments) -> Arguments {
+        arguments.map(|value| self.put_into(value))
     }
 
     /// What the kernel's parameters stand for, put into `tokens`.
@@ -71,7 +79,8 @@ impl Instance {
 }
 
 fn check(generics: &Generics, arguments: &Arguments) -> syn::Result<()> {
-    let given = |name: &Ident| arguments.instances.iter().position(|(parameter, _)| parameter == name);
+    let all: Vec<_> = arguments.instances.iter().flat_map(|choice| &choice.parameters).collect();
+    let given = |name: &Ident| all.iter().position(|parameter| *parameter == name);
     for (place, parameter) in generics.params.iter().enumerate() {
         let name = match parameter {
             GenericParam::Type(parameter) => &parameter.ident,
@@ -88,9 +97,9 @@ fn check(generics: &Generics, arguments: &Arguments) -> syn::Result<()> {
             return Err(syn::Error::new(name.span(), text));
         }
     }
-    match arguments.instances.get(generics.params.len()) {
+    match all.get(generics.params.len()) {
         None => Ok(()),
-        Some((name, _)) => Err(syn::Error::new(name.span(), "the kernel has no such generic parameter")),
+        Some(name) => Err(syn::Error::new(name.span(), "the kernel has no such generic parameter")),
     }
 }
 

@@ -194,7 +194,7 @@ fn entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
         (TokenStream::new(), quote!(#function #turbofish))
     };
     let metadata_name = format_ident!("__ferrolayer_kernel_{name}");
-    let metadata = metadata(&kernel.arguments);
+    let metadata = metadata(&instance.arguments(&kernel.arguments));
     quote! {
         #(#attributes)*
         #[cfg(target_arch = "nvptx64")]

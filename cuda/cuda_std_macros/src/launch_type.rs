@@ -17,7 +17,6 @@ pub fn expand(kernel: &Kernel) -> TokenStream {
     let generics = if parameters.is_empty() { quote!() } else { quote!(<#(#parameters),*>) };
     let docs = format!("A launch of the kernel [`{function}`]: its arguments by name.");
     let fields = kernel.parameters.iter().map(field);
-    let conditions = conditions(&function.to_string(), &kernel.arguments);
     let launches = kernel.instances.iter().map(|instance| launch(kernel, instance, &name, borrows));
     quote! {
         #[cfg(not(target_arch = "nvptx64"))]
@@ -26,7 +25,6 @@ pub fn expand(kernel: &Kernel) -> TokenStream {
 
         #[cfg(not(target_arch = "nvptx64"))]
         const _: () = {
-            #conditions
             #(#launches)*
         };
     }
@@ -39,7 +37,9 @@ fn launch(kernel: &Kernel, instance: &Instance, name: &Ident, borrows: bool) -> 
     let values = instance.values().cloned();
     let generics: Vec<_> = borrows.then(|| quote!('_)).into_iter().chain(values).collect();
     let generics = if generics.is_empty() { quote!() } else { quote!(<#(#generics),*>) };
-    let info = info(&instance.entry.to_string(), &kernel.arguments);
+    let arguments = instance.arguments(&kernel.arguments);
+    let info = info(&instance.entry.to_string(), &arguments);
+    let conditions = conditions(&instance.entry.to_string(), &arguments);
     let checks = kernel.parameters.iter().filter_map(|parameter| {
         let ty = instance.put_into(&parameter.ty);
         matches!(parameter.kind, Kind::Value)
@@ -48,11 +48,12 @@ fn launch(kernel: &Kernel, instance: &Instance, name: &Ident, borrows: bool) -> 
     let pointers = kernel.parameters.iter().map(|parameter| pointer(parameter, instance));
     let pointer_names = kernel.parameters.iter().map(|parameter| &parameter.name);
     let emulated = kernel.parameters.iter().map(emulated);
-    let arguments = kernel.parameters.iter().map(|parameter| &parameter.name);
+    let names = kernel.parameters.iter().map(|parameter| &parameter.name);
     // Names of ours that no parameter's name can meet.
     let [visit, call, dims] = ["visit", "call", "dims"].map(|name| Ident::new(name, Span::mixed_site()));
     let buffers = kernel.parameters.iter().filter_map(|parameter| visit_buffer(&visit, parameter));
     quote! {
+        #conditions
         const _: fn() = || { #(#checks)* };
 
         // SAFETY: written from the parameter list of the kernel itself.
@@ -82,7 +83,7 @@ fn launch(kernel: &Kernel, instance: &Instance, name: &Ident, borrows: bool) -> 
                     &<Self as ::cuda_std::launch::Launch>::KERNEL,
                     #dims,
                     // SAFETY: the caller of `emulate` promises what the kernel asks for.
-                    &|| unsafe { #function #turbofish(#(#arguments),*) },
+                    &|| unsafe { #function #turbofish(#(#names),*) },
                 )
             }
         }

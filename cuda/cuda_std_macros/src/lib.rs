@@ -38,23 +38,26 @@ use proc_macro::TokenStream;
 ///
 /// A generic kernel is one entry for each combination of what its parameters stand for, types or numbers, which
 /// `instances(T = [f32, f16], N = [2, 3])` says. Its launch type is as generic; an entry's name is the function's with
-/// the instance's: `fill_f32_2`, `fill_f32_3`, `fill_f16_2` and `fill_f16_3`.
+/// the instance's: `fill_f32_2`, `fill_f32_3`, `fill_f16_2` and `fill_f16_3`. Parameters of which only some combinations are
+/// wanted stand together: `instances((T, U) = [(f32, f32), (f32, f16)])`. The other keys' values may name them:
+/// `block = 32 * N`.
 ///
 /// ```
 /// use cuda_std::launch::{Launch, LaunchDims};
 /// use cuda_std::prelude::*;
 ///
 /// /// Sets all to `value`.
-/// #[kernel(instances(T = [f32, u8]))]
-/// pub unsafe fn fill<T: Element + KernelParam>(y: GlobalMut<T>, value: T) {
+/// #[kernel(block = N, instances((T, V) = [(f32, f32), (f32, u8)], N = [2, 4]))]
+/// pub unsafe fn fill<T: Element + From<V>, V: KernelParam, const N: u32>(y: GlobalMut<T>, value: V) {
 ///     // SAFETY: one thread for each element.
-///     unsafe { y.store(thread::index_1d() as usize, value) }
+///     unsafe { y.store(thread::index_1d() as usize, value.into()) }
 /// }
 ///
-/// let mut y = [0u8; 4];
+/// let mut y = [0.0; 4];
 /// // SAFETY: four threads for four elements.
-/// unsafe { Fill { y: &mut y, value: 7 }.emulate(LaunchDims::new(1, 4)) }?;
-/// assert_eq!((y, Fill::<u8>::KERNEL.name), ([7; 4], "fill_u8"));
+/// unsafe { Fill::<f32, u8, 4> { y: &mut y, value: 7 }.emulate(LaunchDims::new(1, 4)) }?;
+/// assert_eq!((y, Fill::<f32, u8, 4>::KERNEL.name), ([7.0; 4], "fill_f32_u8_4"));
+/// assert_eq!(Fill::<f32, f32, 2>::KERNEL.block, Some([2, 1, 1]));
 /// # Ok::<(), cuda_std::launch::EmulationError>(())
 /// ```
 ///

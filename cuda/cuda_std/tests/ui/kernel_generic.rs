@@ -15,4 +15,7 @@ pub unsafe fn one<T: Element>(y: GlobalMut<T>, value: T) {
     unsafe { y.store(0, value) }
 }
 
+#[kernel(instances((T, U) = [(f32, f32), f32]))]
+pub unsafe fn two<T: Element, U: Element>(x: Global<T>, y: GlobalMut<U>) {}
+
 fn main() {}
