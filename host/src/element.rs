@@ -110,8 +110,10 @@ pub trait Real: Element + Display {
     fn of(v: f64) -> Self;
     /// The same value as `f64`.
     fn f64(self) -> f64;
-    /// These elements, if they are what arithmetic takes them as: results then need no memory before they are rounded.
-    fn as_compute(elements: &mut [Self]) -> Option<&mut [Self::Compute]>;
+    /// The same memory as what arithmetic takes, where that is this very type: nothing to convert, nothing to copy.
+    fn as_compute(values: &[Self]) -> Option<&[Self::Compute]>;
+    /// As [`Real::as_compute`], to be written.
+    fn as_compute_mut(values: &mut [Self]) -> Option<&mut [Self::Compute]>;
 }
 
 /// A type that arithmetic is done in: `f32` or `f64`.
@@ -143,9 +145,11 @@ macro_rules! compute {
             fn f64(self) -> f64 {
                 self.into()
             }
-            #[inline(always)]
-            fn as_compute(elements: &mut [Self]) -> Option<&mut [Self]> {
-                Some(elements)
+            fn as_compute(values: &[Self]) -> Option<&[Self]> {
+                Some(values)
+            }
+            fn as_compute_mut(values: &mut [Self]) -> Option<&mut [Self]> {
+                Some(values)
             }
         }
 
@@ -178,8 +182,10 @@ macro_rules! half {
             fn f64(self) -> f64 {
                 self.to_f64()
             }
-            #[inline(always)]
-            fn as_compute(_: &mut [Self]) -> Option<&mut [f32]> {
+            fn as_compute(_: &[Self]) -> Option<&[f32]> {
+                None
+            }
+            fn as_compute_mut(_: &mut [Self]) -> Option<&mut [f32]> {
                 None
             }
         }

@@ -8,7 +8,7 @@ mod tiles;
 use ferrolayer::device::Gpu;
 use ferrolayer::ops::dense::{self, Activation, Gradients, Saved};
 use ferrolayer::testing::assert_close;
-use ferrolayer::{Compute, Device, Out, Tensor};
+use ferrolayer::{Device, Out, Real, Tensor, bf16, f16};
 use proptest::prelude::*;
 
 use crate::support::*;
@@ -17,10 +17,6 @@ pub fn tests() -> Vec<Trial> {
     let mut tests = vec![
         on_cpu("dense::matches_the_formula", formula::matches_the_formula),
         on_cpu("dense::gradient_matches_finite_difference", formula::gradient_matches_finite_difference),
-        on_cpu("dense::cpu_f32_matches_f64", || cases(&Device::cpu())),
-        on_cpu("dense::cpu_f32_matches_f64_at_size", || compare(&Device::cpu(), [130, 515, 259], Kind::PreluEach, 5)),
-        on_cpu("dense::edge_values", || edges::edge_values(&Device::cpu())),
-        on_cpu("dense::empty_batch", || edges::empty_batch(&Device::cpu())),
         on_cpu("dense::saves_what_backward_needs", edges::saves_what_backward_needs),
         on_cpu("dense::rejects_x_of_other_rank", rejects::x_of_other_rank),
         on_cpu("dense::rejects_no_inputs", rejects::no_inputs),
@@ -30,25 +26,48 @@ pub fn tests() -> Vec<Trial> {
         on_cpu("dense::rejects_dy_and_gradients_that_do_not_fit", rejects::dy_and_gradients_that_do_not_fit),
         on_cpu("dense::rejects_saved_of_another_activation", rejects::saved_of_another_activation),
         on_cpu("dense::rejects_saved_of_another_shape", rejects::saved_of_another_shape),
+        on_cpu("dense::rejects_other_orders", rejects::other_orders),
         on_cpu("dense::rejects_dalpha_without_prelu", rejects::dalpha_without_prelu),
         on_cpu("dense::rejects_another_device", rejects::another_device),
         on_cpu("dense::rejects_f64_on_a_gpu", rejects::f64_on_a_gpu),
     ];
-    tests.extend(on_each_gpu("dense::matches_f64", cases));
-    tests.extend(on_each_gpu("dense::matches_f64_on_random_shapes", random_cases));
-    tests.extend(on_each_gpu("dense::edge_values", edges::edge_values));
-    tests.extend(on_each_gpu("dense::empty_batch", edges::empty_batch));
-    tests.extend(on_each_gpu("dense::large_tiles_match_f64", tiles::large_tiles));
-    // Large tiles, split and not; small tiles, split; rows that are not multiples of 16 bytes; a batch of one.
+    of_type::<f32>(&mut tests, "f32");
+    of_type::<f16>(&mut tests, "f16");
+    of_type::<bf16>(&mut tests, "bf16");
+    for (name, test) in
+        [("f16", edges::rounds_once::<f16> as fn(&Device) -> Outcome), ("bf16", edges::rounds_once::<bf16>)]
+    {
+        tests.push(on_cpu(&format!("dense::rounds_once::{name}::cpu"), move || test(&Device::cpu())));
+        tests.extend(on_each_gpu(&format!("dense::rounds_once::{name}"), test));
+    }
+    tests.extend(on_each_gpu("dense::large_tiles_match_f64::f32", tiles::large_tiles::<f32, f32>));
+    tests.extend(on_each_gpu("dense::large_tiles_match_f64::f16", tiles::large_tiles::<f16, f16>));
+    tests.extend(on_each_gpu("dense::large_tiles_match_f64::bf16_with_f32", tiles::large_tiles::<f32, bf16>));
+    tests
+}
+
+/// The tests of one element type.
+fn of_type<T: Real>(tests: &mut Vec<Trial>, name: &str) {
+    tests.extend([
+        on_cpu(&format!("dense::matches_f64::{name}::cpu"), || cases::<T>(&Device::cpu())),
+        on_cpu(&format!("dense::matches_f64_at_size::{name}::cpu"), || {
+            compare::<T>(&Device::cpu(), [130, 515, 259], Kind::PreluEach, 5)
+        }),
+        on_cpu(&format!("dense::edge_values::{name}::cpu"), || edges::edge_values::<T>(&Device::cpu())),
+        on_cpu(&format!("dense::empty_batch::{name}::cpu"), || edges::empty_batch::<T>(&Device::cpu())),
+    ]);
+    tests.extend(on_each_gpu(&format!("dense::matches_f64::{name}"), cases::<T>));
+    tests.extend(on_each_gpu(&format!("dense::matches_f64_on_random_shapes::{name}"), random_cases::<T>));
+    tests.extend(on_each_gpu(&format!("dense::edge_values::{name}"), edges::edge_values::<T>));
+    tests.extend(on_each_gpu(&format!("dense::empty_batch::{name}"), edges::empty_batch::<T>));
+    // Large tiles, split and not; small tiles, split; rows that are not multiples of four elements; a batch of one.
     for (n, i, o) in
         [(1024, 1024, 1024), (1537, 1537, 1410), (128, 2049, 1031), (64, 784, 128), (1, 4096, 1000), (30_000, 33, 10)]
     {
-        let name = format!("dense::matches_f64_at_size_{n}x{i}x{o}");
-        tests.push(on_real_gpu(&name, move |gpu| {
-            Kind::ALL.iter().try_for_each(|&kind| compare(gpu, [n, i, o], kind, 7))
+        tests.push(on_real_gpu(&format!("dense::matches_f64_at_size_{n}x{i}x{o}::{name}"), move |gpu| {
+            Kind::ALL.iter().try_for_each(|&kind| compare::<T>(gpu, [n, i, o], kind, 7))
         }));
     }
-    tests
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -66,7 +85,7 @@ impl Kind {
         if self == Self::PreluEach { outputs } else { 1 }
     }
 
-    fn activation<T: Compute>(self, alpha: &Tensor<T>) -> Activation<'_, T> {
+    fn activation<T: Real>(self, alpha: &Tensor<T::Compute>) -> Activation<'_, T> {
         match self {
             Self::Identity => Activation::Identity,
             Self::Relu => Activation::Relu,
@@ -89,84 +108,89 @@ impl Kind {
     }
 
     /// What a forward pass would have saved, given `z`.
-    fn saved<T: Compute>(self, z: &Tensor<T>) -> Result<Saved<T>, Failed> {
+    fn saved<T: Real>(self, device: &Device, shape: &[usize], z: &[f64]) -> Result<Saved<T>, Failed> {
         Ok(match self {
             Self::Identity => Saved::Identity,
-            Self::Relu => {
-                let y = z.to_vec()?.into_iter().map(|z| z.max(T::zero())).collect();
-                Saved::Relu { y: Tensor::from_vec(z.device(), z.shape(), y)? }
-            }
-            Self::PreluShared | Self::PreluEach => Saved::Prelu { z: z.clone() },
+            Self::Relu => Saved::Relu { y: narrow(device, shape, &z.iter().map(|z| z.max(0.0)).collect::<Vec<_>>())? },
+            Self::PreluShared | Self::PreluEach => Saved::Prelu { z: narrow(device, shape, z)? },
         })
     }
 }
 
-/// Everything a backward pass gives, one call for all.
-struct Given<T: Compute> {
+/// Everything a backward pass gives, or adds to.
+struct Given<T: Real> {
     dx: Tensor<T>,
     dw: Tensor<T>,
     db: Tensor<T>,
-    dalpha: Option<Tensor<T>>,
+    dalpha: Tensor<T::Compute>,
 }
 
-/// A backward pass that adds `beta` times what `old` holds; with `beta = 0` that is NaN.
-fn backward<T: Compute>(
-    [x, w, alpha, dy]: [&Tensor<T>; 4],
+impl<T: Real> Given<T> {
+    fn draw(device: &Device, seed: u64, [n, i, o]: [usize; 3], slopes: usize) -> Self {
+        let draw = |salt, shape: &[usize]| normal_tensor(device, seed + salt, shape);
+        let dalpha = normal_tensor(device, seed + 3, &[slopes]);
+        Self { dx: draw(0, &[n, i]), dw: draw(1, &[o, i]), db: draw(2, &[o]), dalpha }
+    }
+}
+
+/// A copy on `device` to be added to; with `beta = 0` of NaN, which is not to be read.
+fn target<E: Real>(device: &Device, old: &Tensor<E>, beta: f64) -> Result<Tensor<E>, Failed> {
+    if beta == 0.0 {
+        return Ok(Tensor::full(device, old.shape(), E::of(f64::NAN))?);
+    }
+    Ok(old.to(device)?)
+}
+
+fn out<E: Real>(tensor: &mut Tensor<E>, beta: f64) -> Option<Out<'_, E>> {
+    Some(Out { tensor, beta })
+}
+
+/// A backward pass that adds `beta` times what `old` holds; with `beta = 0` that is NaN. `dalpha` is that only with PReLU.
+fn backward<T: Real>(
+    [x, w, dy]: [&Tensor<T>; 3],
+    alpha: &Tensor<T::Compute>,
     kind: Kind,
     saved: &Saved<T>,
-    old: &[Tensor<T>; 4],
+    old: &Given<T>,
     beta: f64,
 ) -> Result<Given<T>, Failed> {
-    let target = |old: &Tensor<T>| -> Result<Tensor<T>, Failed> {
-        if beta == 0.0 {
-            return Ok(Tensor::full(x.device(), old.shape(), T::nan())?);
-        }
-        Ok(old.to(x.device())?)
-    };
-    let [mut dx, mut dw, mut db, mut dalpha] = [target(&old[0])?, target(&old[1])?, target(&old[2])?, target(&old[3])?];
-    fn out<T: Compute>(tensor: &mut Tensor<T>, beta: f64) -> Option<Out<'_, T>> {
-        Some(Out { tensor, beta })
-    }
-    let gradients = Gradients {
+    let run = |gradients: Gradients<'_, T>| dense::backward(x, w, kind.activation(alpha), saved, dy, gradients);
+    let fresh = |old: &Tensor<T>| target(x.device(), old, beta);
+    let [mut dx, mut dw, mut db] = [fresh(&old.dx)?, fresh(&old.dw)?, fresh(&old.db)?];
+    let mut dalpha = target(x.device(), &old.dalpha, beta)?;
+    run(Gradients {
         dx: out(&mut dx, beta),
         dw: out(&mut dw, beta),
         db: out(&mut db, beta),
         dalpha: if kind.is_prelu() { out(&mut dalpha, beta) } else { None },
-    };
-    dense::backward(x, w, kind.activation(alpha), saved, dy, gradients)?;
+    })?;
 
     // Alone, each is the same.
-    let (mut alone, none) = (target(&old[0])?, Gradients::default);
-    dense::backward(x, w, kind.activation(alpha), saved, dy, Gradients { dx: out(&mut alone, beta), ..none() })?;
+    let none = Gradients::default;
+    let mut alone = fresh(&old.dx)?;
+    run(Gradients { dx: out(&mut alone, beta), ..none() })?;
     assert_same_bits("dx alone", &alone, &dx)?;
-    alone = target(&old[1])?;
-    dense::backward(x, w, kind.activation(alpha), saved, dy, Gradients { dw: out(&mut alone, beta), ..none() })?;
+    alone = fresh(&old.dw)?;
+    run(Gradients { dw: out(&mut alone, beta), ..none() })?;
     assert_same_bits("dw alone", &alone, &dw)?;
-    alone = target(&old[2])?;
-    dense::backward(x, w, kind.activation(alpha), saved, dy, Gradients { db: out(&mut alone, beta), ..none() })?;
+    alone = fresh(&old.db)?;
+    run(Gradients { db: out(&mut alone, beta), ..none() })?;
     assert_same_bits("db alone", &alone, &db)?;
     if kind.is_prelu() {
-        alone = target(&old[3])?;
-        dense::backward(
-            x,
-            w,
-            kind.activation(alpha),
-            saved,
-            dy,
-            Gradients { dalpha: out(&mut alone, beta), ..none() },
-        )?;
+        let mut alone = target(x.device(), &old.dalpha, beta)?;
+        run(Gradients { dalpha: out(&mut alone, beta), ..none() })?;
         assert_same_bits("dalpha alone", &alone, &dalpha)?;
     }
-    dense::backward(x, w, kind.activation(alpha), saved, dy, none())?;
-    Ok(Given { dx, dw, db, dalpha: kind.is_prelu().then_some(dalpha) })
+    run(none())?;
+    Ok(Given { dx, dw, db, dalpha })
 }
 
-fn values(tensor: &Tensor<f32>) -> Result<Vec<f64>, Failed> {
-    Ok(tensor.to_vec()?.into_iter().map(f64::from).collect())
+fn values<E: Real>(tensor: &Tensor<E>) -> Result<Vec<f64>, Failed> {
+    Ok(tensor.to_vec()?.into_iter().map(E::f64).collect())
 }
 
 /// As f64 on the CPU, each value passed through `f`.
-fn wide(tensor: &Tensor<f32>, f: fn(f64) -> f64) -> Result<Tensor<f64>, Failed> {
+fn wide<E: Real>(tensor: &Tensor<E>, f: fn(f64) -> f64) -> Result<Tensor<f64>, Failed> {
     let wide = values(tensor)?.into_iter().map(f).collect();
     Ok(Tensor::from_vec(&Device::cpu(), tensor.shape(), wide)?)
 }
@@ -175,14 +199,19 @@ fn same(v: f64) -> f64 {
     v
 }
 
+/// The nearest values of the type.
+fn narrow<E: Real>(device: &Device, shape: &[usize], values: &[f64]) -> Result<Tensor<E>, Failed> {
+    Ok(Tensor::from_vec(device, shape, values.iter().map(|&v| E::of(v)).collect())?)
+}
+
 /// `got` against an f64 result with the magnitudes of its terms, and `beta` times what was there before.
-fn check(
+fn check<E: Real>(
     what: &str,
-    got: &Tensor<f32>,
+    got: &Tensor<E>,
     terms: usize,
     exact: &Tensor<f64>,
     sizes: &Tensor<f64>,
-    added: Option<(&Tensor<f32>, f64)>,
+    added: Option<(&Tensor<E>, f64)>,
 ) -> Outcome {
     let (mut exact, mut sizes) = (exact.to_vec()?, sizes.to_vec()?);
     if let Some((old, beta)) = added {
@@ -191,19 +220,19 @@ fn check(
             *size += (beta * old).abs();
         }
     }
-    let exact: Vec<f32> = exact.into_iter().map(|v| v as f32).collect();
+    let exact: Vec<E> = exact.into_iter().map(E::of).collect();
     assert_close(what, &got.to_vec()?, &exact, terms, &sizes)?;
     Ok(())
 }
 
-/// Both passes on `device` in f32 against the CPU in f64, which `matches_the_formula` checks; each pass twice.
-fn compare(device: &Device, [n, i, o]: [usize; 3], kind: Kind, seed: u64) -> Outcome {
+/// Both passes on `device` against the CPU in f64, which `matches_the_formula` checks; each pass twice.
+fn compare<T: Real>(device: &Device, [n, i, o]: [usize; 3], kind: Kind, seed: u64) -> Outcome {
     let cpu = Device::cpu();
-    let tensor = |salt: u64, shape: &[usize]| normal_tensor::<f32>(&cpu, 100 * seed + salt, shape);
+    let tensor = |salt: u64, shape: &[usize]| normal_tensor::<T>(&cpu, 100 * seed + salt, shape);
     let slopes = kind.slopes(o);
-    let (x, w, b, alpha) = (tensor(0, &[n, i]), tensor(1, &[o, i]), tensor(2, &[o]), tensor(3, &[slopes]));
-    let dy = tensor(4, &[n, o]);
-    let old = [tensor(5, &[n, i]), tensor(6, &[o, i]), tensor(7, &[o]), tensor(8, &[slopes])];
+    let (x, w, b, dy) = (tensor(0, &[n, i]), tensor(1, &[o, i]), tensor(2, &[o]), tensor(4, &[n, o]));
+    let alpha = normal_tensor::<T::Compute>(&cpu, 100 * seed + 3, &[slopes]);
+    let old = Given::<T>::draw(&cpu, 100 * seed + 5, [n, i, o], slopes);
     let what = |name: &str| format!("{name} of {n}x{i}x{o}, {kind:?}");
 
     // Forward, with and without a bias.
@@ -211,7 +240,7 @@ fn compare(device: &Device, [n, i, o]: [usize; 3], kind: Kind, seed: u64) -> Out
     let (x64, w64, b64, alpha64) = (wide(&x, same)?, wide(&w, same)?, wide(&b, same)?, wide(&alpha, same)?);
     let (x_abs, w_abs, b_abs) = (wide(&x, f64::abs)?, wide(&w, f64::abs)?, wide(&b, f64::abs)?);
     let steepest = values(&alpha)?.iter().fold(1.0f64, |a, b| a.max(b.abs()));
-    let mut z = None;
+    let mut z = Vec::new();
     for (bias, bias64, bias_abs) in [(None, None, None), (Some(&bd), Some(&b64), Some(&b_abs))] {
         let got = dense::forward(&xd, &wd, bias, kind.activation(&alphad))?;
         let again = dense::forward_inference(&xd, &wd, bias, kind.activation(&alphad))?;
@@ -223,42 +252,46 @@ fn compare(device: &Device, [n, i, o]: [usize; 3], kind: Kind, seed: u64) -> Out
         if let (Saved::Prelu { z: got }, Saved::Prelu { z: exact }) = (&got.saved, &exact.saved) {
             check(&what("z"), got, i + 1, exact, &sizes, None)?;
         }
-        z = Some(dense::forward_inference(&x64, &w64, bias64, Activation::Identity)?);
+        z = dense::forward_inference(&x64, &w64, bias64, Activation::Identity)?.to_vec()?;
     }
 
-    // Backward, of one z for both: where z is almost zero, rounding decides which side it is on.
-    let z: Vec<f32> = z.expect("two forwards").to_vec()?.into_iter().map(|z| z as f32).collect();
-    let z = Tensor::from_vec(&cpu, &[n, o], z)?;
-    let saved = kind.saved(&z.to(device)?)?;
-    let (z64, dy64) = (wide(&z, same)?, wide(&dy, same)?);
+    // Backward, of one z for both: where z is almost zero, rounding decides which side it is on. ReLU's is that of the
+    // output.
+    let rounded = |z: f64| if kind == Kind::Relu { T::of(z).f64() } else { T::Compute::of(z).f64() };
+    z.iter_mut().for_each(|z| *z = rounded(*z));
+    let saved = kind.saved(device, &[n, o], &z)?;
+    let dy64 = wide(&dy, same)?;
     let slope = |at: usize, z: f64, alpha: &[f64]| kind.apply(z, alpha[at % o % slopes]).1;
     let alphas = values(&alpha)?;
-    let both = z64.to_vec()?.into_iter().zip(dy64.to_vec()?).enumerate();
-    let dz = both.map(|(at, (z, dy))| (slope(at, z, &alphas) * dy).abs());
+    let both = z.iter().zip(dy64.to_vec()?).enumerate();
+    let dz = both.map(|(at, (&z, dy))| (slope(at, z, &alphas) * dy).abs());
     let dz_abs = Tensor::from_vec(&cpu, &[n, o], dz.collect())?;
-    let old64 = [wide(&old[0], same)?, wide(&old[1], same)?, wide(&old[2], same)?, wide(&old[3], same)?];
-    let exact = backward([&x64, &w64, &alpha64, &dy64], kind, &kind.saved(&z64)?, &old64, 0.0)?;
+    let none = Given::draw(&cpu, 0, [n, i, o], slopes);
+    let exact = backward([&x64, &w64, &dy64], &alpha64, kind, &kind.saved(&cpu, &[n, o], &z)?, &none, 0.0)?;
     let one = Tensor::full(&cpu, &[1], 1.0)?;
-    let sizes = backward([&x_abs, &w_abs, &one, &dz_abs], Kind::Identity, &Saved::Identity, &old64, 0.0)?;
+    let sizes = backward([&x_abs, &w_abs, &dz_abs], &one, Kind::Identity, &Saved::Identity, &none, 0.0)?;
     let mut dalpha_sizes = vec![0.0; slopes];
-    for (at, (z, dy)) in values(&z)?.into_iter().zip(values(&dy)?).enumerate() {
+    for (at, (&z, dy)) in z.iter().zip(values(&dy)?).enumerate() {
         dalpha_sizes[at % o % slopes] += if z <= 0.0 { (z * dy).abs() } else { 0.0 };
     }
     let dalpha_sizes = Tensor::from_vec(&cpu, &[slopes], dalpha_sizes)?;
     for beta in [0.0, 0.5] {
-        let added = |k: usize| (beta != 0.0).then_some((&old[k], beta));
-        let got = backward([&xd, &wd, &alphad, &dyd], kind, &saved, &old, beta)?;
-        check(&what("dx"), &got.dx, o + 1, &exact.dx, &sizes.dx, added(0))?;
-        check(&what("dw"), &got.dw, n + 1, &exact.dw, &sizes.dw, added(1))?;
-        check(&what("db"), &got.db, n + 1, &exact.db, &sizes.db, added(2))?;
-        if let (Some(got), Some(exact)) = (&got.dalpha, &exact.dalpha) {
-            check(&what("dalpha"), got, n * o / slopes + 1, exact, &dalpha_sizes, added(3))?;
+        let got = backward([&xd, &wd, &dyd], &alphad, kind, &saved, &old, beta)?;
+        fn added<E: Real>(old: &Tensor<E>, beta: f64) -> Option<(&Tensor<E>, f64)> {
+            (beta != 0.0).then_some((old, beta))
+        }
+        check(&what("dx"), &got.dx, o + 1, &exact.dx, &sizes.dx, added(&old.dx, beta))?;
+        check(&what("dw"), &got.dw, n + 1, &exact.dw, &sizes.dw, added(&old.dw, beta))?;
+        check(&what("db"), &got.db, n + 1, &exact.db, &sizes.db, added(&old.db, beta))?;
+        if kind.is_prelu() {
+            let terms = n * o / slopes + 1;
+            check(&what("dalpha"), &got.dalpha, terms, &exact.dalpha, &dalpha_sizes, added(&old.dalpha, beta))?;
         }
     }
     Ok(())
 }
 
-fn cases(device: &Device) -> Outcome {
+fn cases<T: Real>(device: &Device) -> Outcome {
     use Kind::{Identity, PreluEach, PreluShared, Relu};
     // One of everything; odd; rows of multiples of 16 bytes; more than a tile; a depth that is split, of each product.
     for (seed, (sizes, kind)) in [
@@ -273,12 +306,14 @@ fn cases(device: &Device) -> Outcome {
     .into_iter()
     .enumerate()
     {
-        compare(device, sizes, kind, seed as u64)?;
+        compare::<T>(device, sizes, kind, seed as u64)?;
     }
     Ok(())
 }
 
-fn random_cases(device: &Device) -> Outcome {
+fn random_cases<T: Real>(device: &Device) -> Outcome {
     let kind = prop::sample::select(&Kind::ALL[..]);
-    for_random(6, (1usize..40, 1usize..40, 1usize..40, kind), |(n, i, o, kind)| compare(device, [n, i, o], kind, 50))
+    for_random(6, (1usize..40, 1usize..40, 1usize..40, kind), |(n, i, o, kind)| {
+        compare::<T>(device, [n, i, o], kind, 50)
+    })
 }

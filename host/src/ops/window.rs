@@ -403,7 +403,7 @@ pub(crate) fn rows_per_task(line: usize) -> usize {
 /// else `room`. It has to write all of it.
 #[inline(always)]
 pub(crate) fn rounding<T: Real>(out: &mut [T], room: &mut Vec<T::Compute>, f: impl FnOnce(&mut [T::Compute])) {
-    if let Some(out) = T::as_compute(out) {
+    if let Some(out) = T::as_compute_mut(out) {
         return f(out);
     }
     room.resize(out.len(), T::Compute::of(0.0));
@@ -428,7 +428,7 @@ pub(crate) fn for_each_band<T: Real>(
         dx.par_chunks_mut(band * line).enumerate().for_each(|(index, dx)| {
             let rows = index * band..index * band + dx.len() / line;
             if beta == zero
-                && let Some(dx) = T::as_compute(dx)
+                && let Some(dx) = T::as_compute_mut(dx)
             {
                 dx.fill(zero);
                 return f(plane, rows, dx);

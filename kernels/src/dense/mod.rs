@@ -1,18 +1,22 @@
 //! Fully connected layer: `y = act(x · wᵀ + b)`, `x: [N, I]`, `w: [O, I]`, `b: [O]`; backward `dx = dz · w`,
 //! `dw = dzᵀ · x`, `db = sum over n of dz`, `dalpha = sum of z dy where not z > 0`, with `dz = act'(z) dy`.
 //!
-//! The three products are one body ([`product`](mod@product)) over operands that are read as they lie, rows or columns
-//! first: nothing is transposed in memory. Each has a kernel for tiles of 128 × 128 and one for 64 × 64, which small
-//! products need to fill the GPU. The depth can be split over the grid's z: then each split writes its sums to a part of
-//! its own, and [`dense_finish_f32`] adds the parts in order and does the rest. `dz` is made once, with the sums of `db`
-//! and `dalpha` ([`sums`]).
+//! Memory holds f32, f16 or bf16; arithmetic is f32, and each result is rounded once. What is between two kernels is f32
+//! whatever the elements are: `z`, `dz`, the parts of a sum; so are the slopes.
 //!
-//! Resources: the products are bound by FFMA (f32, each element one chain of fused multiply-adds in the order of the
-//! depth), the others by memory.
+//! The three products are one body ([`product`](mod@product)) over operands that are read as they lie, rows or columns
+//! first: nothing is transposed in memory. Each has an entry for tiles of 128 × 128 and one for 64 × 64, which small
+//! products need to fill the GPU. The depth can be split over the grid's z: then each split writes its sums to a part of
+//! its own, and [`dense_finish`] adds the parts in order and does the rest. `dz` is made once, with the sums of `db`
+//! and `dalpha` ([`sums`]); of the identity it is `dy`.
+//!
+//! Resources: the products are bound by FFMA (each element one chain of fused multiply-adds in the order of the depth),
+//! the others by memory.
 //!
 //! # Safety
 //! Buffers begin at multiples of 16 bytes and hold what their shapes say; every size but the depth and the batch is at
-//! least 1 and below 2³¹; [`Shape::depth_per_split`] is a multiple of [`DEPTH`]; the grid is as each kernel says.
+//! least 1, and all are below 2³¹; [`Shape::depth_per_split`] is a multiple of [`DEPTH`]; the grid is as each kernel says,
+//! that of small tiles with x and y swapped where [`columns_along_x`].
 
 pub mod product;
 mod quad;
@@ -20,7 +24,7 @@ pub mod sums;
 
 use cuda_std::prelude::*;
 
-pub use self::product::{DEPTH, Shape};
+pub use self::product::{DEPTH, MAX_GRID_Y, Shape, columns_along_x};
 use self::product::{Epilogue, product};
 use self::quad::Quad;
 
@@ -33,114 +37,99 @@ pub const PRELU_SHARED: u32 = 2;
 /// `act` is PReLU with one slope for each output.
 pub const PRELU_EACH: u32 = 3;
 
-/// Side of the large tiles.
+/// Side of the large tiles: a thread computes 8 × 8 elements.
 pub const LARGE: u32 = 128;
-/// Side of the small tiles.
+/// Side of the small tiles: a thread computes 8 × 4 elements.
 pub const SMALL: u32 = 64;
-/// Threads of a block that computes a large tile: 8 × 8 elements each.
-pub const LARGE_BLOCK: u32 = 2 * LARGE;
-/// Threads of a block that computes a small tile: 8 × 4 elements each.
-pub const SMALL_BLOCK: u32 = 2 * SMALL;
 
-/// Blocks of each kind that a multiprocessor holds at once; fixes how many registers a thread may use.
-pub const LARGE_PER_MULTIPROCESSOR: u32 = 2;
-/// As [`LARGE_PER_MULTIPROCESSOR`].
-pub const SMALL_PER_MULTIPROCESSOR: u32 = 5;
+/// Threads of a block that computes a tile.
+pub const fn block(side: u32) -> u32 {
+    2 * side
+}
+
+/// Blocks that a multiprocessor holds at once; fixes how many registers a thread may use.
+pub const fn per_multiprocessor(side: u32) -> u32 {
+    if side == LARGE { 2 } else { 5 }
+}
 
 /// `y = act(x · wᵀ + b)`, and `z`, before the activation, where it is asked for. `shape` is `[N, O, I]`; the grid is
-/// `[N / 128, O / 128, splits]`, rounded up.
+/// `[tiles of N, tiles of O, splits]`.
 ///
-/// With splits, `y` is the parts `[splits, N, O]`, and there is no `b`, no `z` and no activation.
+/// With splits there are `parts: [splits, N, O]`, and the sums go there and nowhere else.
 ///
 /// # Safety
 /// The module's.
-#[kernel(block = LARGE_BLOCK, min_blocks = LARGE_PER_MULTIPROCESSOR, barriers = 2)]
-pub unsafe fn dense_forward_f32_t128(
-    x: Global<f32>,
-    w: Global<f32>,
-    y: GlobalMut<f32>,
+#[kernel(
+    block = block(SIDE),
+    min_blocks = per_multiprocessor(SIDE),
+    barriers = 2,
+    instances(T = [f32, f16, bf16], SIDE = [64, 128])
+)]
+pub unsafe fn dense_forward<T: Storage, const SIDE: u32>(
+    x: Global<T>,
+    w: Global<T>,
+    y: GlobalMut<T>,
     z: Option<GlobalMut<f32>>,
-    b: Option<Global<f32>>,
+    b: Option<Global<T>>,
     alpha: Option<Global<f32>>,
+    parts: Option<GlobalMut<f32>>,
     shape: Shape,
     activation: u32,
 ) {
-    let shared = shared_array![f32; product::shared_elements(LARGE)];
     let epilogue = Epilogue { out: y, beta: 0.0, z, b, alpha, activation };
     // SAFETY: the module's contract.
-    unsafe { product::<{ LARGE }, 2, true, true>(x, w, epilogue, shape, shared.handle()) }
+    unsafe { product::<T, T, T, SIDE, true, true>(x, w, epilogue, parts, shape) }
 }
 
-/// [`dense_forward_f32_t128`] in tiles of 64 × 64.
+/// `dx = dz · w + beta * dx`. `shape` is `[N, I, O]`; the grid is `[tiles of N, tiles of I, splits]`.
+///
+/// With splits there are `parts: [splits, N, I]`, and the sums go there and nowhere else.
 ///
 /// # Safety
 /// The module's.
-#[kernel(block = SMALL_BLOCK, min_blocks = SMALL_PER_MULTIPROCESSOR, barriers = 2)]
-pub unsafe fn dense_forward_f32_t64(
-    x: Global<f32>,
-    w: Global<f32>,
-    y: GlobalMut<f32>,
-    z: Option<GlobalMut<f32>>,
-    b: Option<Global<f32>>,
-    alpha: Option<Global<f32>>,
+#[kernel(
+    block = block(SIDE),
+    min_blocks = per_multiprocessor(SIDE),
+    barriers = 2,
+    instances((D, T) = [(f32, f32), (f16, f16), (bf16, bf16), (f32, f16), (f32, bf16)], SIDE = [64, 128])
+)]
+pub unsafe fn dense_dx<D: Storage, T: Storage, const SIDE: u32>(
+    dz: Global<D>,
+    w: Global<T>,
+    dx: GlobalMut<T>,
+    parts: Option<GlobalMut<f32>>,
     shape: Shape,
-    activation: u32,
+    beta: f32,
 ) {
-    let shared = shared_array![f32; product::shared_elements(SMALL)];
-    let epilogue = Epilogue { out: y, beta: 0.0, z, b, alpha, activation };
     // SAFETY: the module's contract.
-    unsafe { product::<{ SMALL }, 1, true, true>(x, w, epilogue, shape, shared.handle()) }
+    unsafe { product::<D, T, T, SIDE, true, false>(dz, w, Epilogue::sum(dx, beta), parts, shape) }
 }
 
-/// `dx = dz · w + beta * dx`. `shape` is `[N, I, O]`; the grid is `[N / 128, I / 128, splits]`, rounded up.
+/// `dw = dzᵀ · x + beta * dw`. `shape` is `[O, I, N]`; the grid is `[tiles of O, tiles of I, splits]`.
 ///
-/// With splits, `dx` is the parts `[splits, N, I]`, and `beta` is 0.
+/// With splits there are `parts: [splits, O, I]`, and the sums go there and nowhere else.
 ///
 /// # Safety
 /// The module's.
-#[kernel(block = LARGE_BLOCK, min_blocks = LARGE_PER_MULTIPROCESSOR, barriers = 2)]
-pub unsafe fn dense_dx_f32_t128(dz: Global<f32>, w: Global<f32>, dx: GlobalMut<f32>, shape: Shape, beta: f32) {
-    let shared = shared_array![f32; product::shared_elements(LARGE)];
+#[kernel(
+    block = block(SIDE),
+    min_blocks = per_multiprocessor(SIDE),
+    barriers = 2,
+    instances((D, T) = [(f32, f32), (f16, f16), (bf16, bf16), (f32, f16), (f32, bf16)], SIDE = [64, 128])
+)]
+pub unsafe fn dense_dw<D: Storage, T: Storage, const SIDE: u32>(
+    dz: Global<D>,
+    x: Global<T>,
+    dw: GlobalMut<T>,
+    parts: Option<GlobalMut<f32>>,
+    shape: Shape,
+    beta: f32,
+) {
     // SAFETY: the module's contract.
-    unsafe { product::<{ LARGE }, 2, true, false>(dz, w, Epilogue::sum(dx, beta), shape, shared.handle()) }
+    unsafe { product::<D, T, T, SIDE, false, false>(dz, x, Epilogue::sum(dw, beta), parts, shape) }
 }
 
-/// [`dense_dx_f32_t128`] in tiles of 64 × 64.
-///
-/// # Safety
-/// The module's.
-#[kernel(block = SMALL_BLOCK, min_blocks = SMALL_PER_MULTIPROCESSOR, barriers = 2)]
-pub unsafe fn dense_dx_f32_t64(dz: Global<f32>, w: Global<f32>, dx: GlobalMut<f32>, shape: Shape, beta: f32) {
-    let shared = shared_array![f32; product::shared_elements(SMALL)];
-    // SAFETY: the module's contract.
-    unsafe { product::<{ SMALL }, 1, true, false>(dz, w, Epilogue::sum(dx, beta), shape, shared.handle()) }
-}
-
-/// `dw = dzᵀ · x + beta * dw`. `shape` is `[O, I, N]`; the grid is `[O / 128, I / 128, splits]`, rounded up.
-///
-/// With splits, `dw` is the parts `[splits, O, I]`, and `beta` is 0.
-///
-/// # Safety
-/// The module's.
-#[kernel(block = LARGE_BLOCK, min_blocks = LARGE_PER_MULTIPROCESSOR, barriers = 2)]
-pub unsafe fn dense_dw_f32_t128(dz: Global<f32>, x: Global<f32>, dw: GlobalMut<f32>, shape: Shape, beta: f32) {
-    let shared = shared_array![f32; product::shared_elements(LARGE)];
-    // SAFETY: the module's contract.
-    unsafe { product::<{ LARGE }, 2, false, false>(dz, x, Epilogue::sum(dw, beta), shape, shared.handle()) }
-}
-
-/// [`dense_dw_f32_t128`] in tiles of 64 × 64.
-///
-/// # Safety
-/// The module's.
-#[kernel(block = SMALL_BLOCK, min_blocks = SMALL_PER_MULTIPROCESSOR, barriers = 2)]
-pub unsafe fn dense_dw_f32_t64(dz: Global<f32>, x: Global<f32>, dw: GlobalMut<f32>, shape: Shape, beta: f32) {
-    let shared = shared_array![f32; product::shared_elements(SMALL)];
-    // SAFETY: the module's contract.
-    unsafe { product::<{ SMALL }, 1, false, false>(dz, x, Epilogue::sum(dw, beta), shape, shared.handle()) }
-}
-
-/// Threads of a block of [`dense_finish_f32`].
+/// Threads of a block of [`dense_finish`].
 pub const FINISH_BLOCK: u32 = 256;
 /// Columns of its tile: four for each lane of a warp.
 pub const FINISH_COLUMNS: u32 = 4 * warp::WARP_SIZE;
@@ -153,12 +142,12 @@ pub const FINISH_ROWS: u32 = FINISH_BLOCK / warp::WARP_SIZE;
 ///
 /// # Safety
 /// The module's; `parts` is `[splits, rows, columns]`.
-#[kernel(block = FINISH_BLOCK)]
-pub unsafe fn dense_finish_f32(
+#[kernel(block = FINISH_BLOCK, instances(T = [f32, f16, bf16]))]
+pub unsafe fn dense_finish<T: Storage>(
     parts: Global<f32>,
-    out: GlobalMut<f32>,
+    out: GlobalMut<T>,
     z: Option<GlobalMut<f32>>,
-    b: Option<Global<f32>>,
+    b: Option<Global<T>>,
     alpha: Option<Global<f32>>,
     shape: Shape,
     splits: u32,

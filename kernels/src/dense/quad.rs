@@ -1,4 +1,4 @@
-//! Up to four consecutive elements of a row, as one 16-byte access where every row begins at a multiple of 16 bytes.
+//! Up to four consecutive elements of a row, as one access where every row begins at a multiple of four elements.
 
 use cuda_std::prelude::*;
 
@@ -25,31 +25,44 @@ impl Quad {
         Self { count: if exists { end.saturating_sub(first) } else { 0 }, whole: length & 3 == 0 }
     }
 
-    /// The elements from `i` on; 0 where they do not exist.
+    /// The elements from `i` on, as they are in memory; 0 where they do not exist.
     ///
     /// # Safety
     /// `source` holds those that exist, and is aligned to 16 bytes.
     #[inline(always)]
     #[cfg_attr(not(target_arch = "nvptx64"), track_caller)]
-    pub unsafe fn load(self, source: Global<f32>, i: usize) -> Vec4<f32> {
+    pub unsafe fn fetch<T: Storage>(self, source: Global<T>, i: usize) -> Vec4<T> {
+        let zero = T::from_f32(0.0);
         // SAFETY: the caller's; a whole quad has all four, at a multiple of 4 elements.
         unsafe {
             if self.whole {
-                return source.load4_if(self.count > 0, i, Vec4::splat(0.0));
+                return source.load4_if(self.count > 0, i, Vec4::splat(zero));
             }
-            let [x, y, z, w] = [0, 1, 2, 3].map(|j| source.load_if(j < self.count, i + j as usize, 0.0));
+            let [x, y, z, w] = [0, 1, 2, 3].map(|j| source.load_if(j < self.count, i + j as usize, zero));
             Vec4::new(x, y, z, w)
         }
     }
 
-    /// Stores the elements that exist.
+    /// [`Quad::fetch`], as arithmetic takes them.
     ///
     /// # Safety
-    /// As [`Quad::load`]; no other thread uses them meanwhile.
+    /// As [`Quad::fetch`].
     #[inline(always)]
     #[cfg_attr(not(target_arch = "nvptx64"), track_caller)]
-    pub unsafe fn store(self, target: GlobalMut<f32>, i: usize, values: Vec4<f32>) {
-        // SAFETY: as for `load`.
+    pub unsafe fn load<T: Storage>(self, source: Global<T>, i: usize) -> Vec4<f32> {
+        // SAFETY: the caller's.
+        unsafe { self.fetch(source, i) }.map(T::to_f32)
+    }
+
+    /// Stores the elements that exist, rounded.
+    ///
+    /// # Safety
+    /// As [`Quad::fetch`]; no other thread uses them meanwhile.
+    #[inline(always)]
+    #[cfg_attr(not(target_arch = "nvptx64"), track_caller)]
+    pub unsafe fn store<T: Storage>(self, target: GlobalMut<T>, i: usize, values: Vec4<f32>) {
+        let values = values.map(T::from_f32);
+        // SAFETY: as for `fetch`.
         unsafe {
             if self.whole {
                 target.store4_if(self.count > 0, i, values);

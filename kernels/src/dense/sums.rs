@@ -6,7 +6,8 @@
 
 use cuda_std::prelude::*;
 
-use super::{PRELU_EACH, PRELU_SHARED, RELU};
+use super::{PRELU_EACH, PRELU_SHARED};
+use crate::elementwise::put;
 use crate::reduce::block_sum;
 
 /// Columns of a strip.
@@ -70,15 +71,16 @@ unsafe impl KernelParam for Rows {}
 
 /// `dz = act'(z) dy`, and each chunk's sums of `dz` and of `z dy where not z > 0`, over its rows: each where asked for.
 ///
-/// `saved` is `y` for ReLU, `z` for PReLU, none for the identity. `db` is `[chunks, columns]`; `dalpha` too, or
+/// ReLU's slope comes of `y`, PReLU's of `z`; the identity has neither. `db` is `[chunks, columns]`; `dalpha` too, or
 /// `[chunks, strips]` for a shared slope. The grid is `[strips, chunks]`.
 ///
 /// # Safety
 /// The module `dense`'s.
-#[kernel(block = BLOCK)]
-pub unsafe fn dense_slope_f32(
-    dy: Global<f32>,
-    saved: Option<Global<f32>>,
+#[kernel(block = BLOCK, instances(T = [f32, f16, bf16]))]
+pub unsafe fn dense_slope<T: Storage>(
+    dy: Global<T>,
+    y: Option<Global<T>>,
+    z: Option<Global<f32>>,
     alpha: Option<Global<f32>>,
     dz: Option<GlobalMut<f32>>,
     db: Option<GlobalMut<f32>>,
@@ -105,19 +107,25 @@ pub unsafe fn dense_slope_f32(
         begin,
         end,
         |row, inside| {
+            let (there, at) = (inside && exists, at(row));
             // SAFETY: the row is below `rows` where it is inside, the column exists.
-            let load = |matrix: Global<f32>, otherwise| unsafe { matrix.load_if(inside && exists, at(row), otherwise) };
-            // With 1 for `z` the slope is 1, whatever `alpha` is.
-            (load(dy, 0.0), saved.map_or(1.0, |saved| load(saved, 1.0)))
+            unsafe {
+                let dy = dy.load_if(there, at, T::from_f32(0.0));
+                // With 1 for `y` or `z` the slope is 1, whatever `alpha` is.
+                let y = y.map(|y| y.load_if(there, at, T::from_f32(1.0)));
+                (dy, y, z.map_or(1.0, |z| z.load_if(there, at, 1.0)))
+            }
         },
-        |row, inside, (dy, saved)| {
-            let value = if activation == RELU {
-                if saved <= 0.0 { 0.0 } else { dy }
-            } else if saved > 0.0 {
-                dy
-            } else {
-                slopes += saved * dy;
-                slope * dy
+        |row, inside, (dy, y, z)| {
+            let dy = dy.to_f32();
+            let value = match y.map(T::to_f32) {
+                Some(y) if y <= 0.0 => 0.0,
+                Some(_) => dy,
+                None if z > 0.0 => dy,
+                None => {
+                    slopes += z * dy;
+                    slope * dy
+                }
             };
             bias += value;
             if let Some(dz) = dz {
@@ -155,8 +163,8 @@ pub unsafe fn dense_slope_f32(
 ///
 /// # Safety
 /// The module `dense`'s.
-#[kernel(block = BLOCK)]
-pub unsafe fn dense_sum_columns_f32(parts: Global<f32>, out: GlobalMut<f32>, rows: u32, columns: u32, beta: f32) {
+#[kernel(block = BLOCK, instances(T = [f32, f16, bf16]))]
+pub unsafe fn dense_sum_columns<T: Storage>(parts: Global<f32>, out: GlobalMut<T>, rows: u32, columns: u32, beta: f32) {
     let (lane, warp) = (thread::thread_idx_x() % STRIP, thread::thread_idx_x() / STRIP);
     let column = thread::block_idx_x() * STRIP + lane;
     let exists = column < columns;
@@ -177,10 +185,9 @@ pub unsafe fn dense_sum_columns_f32(parts: Global<f32>, out: GlobalMut<f32>, row
         shared.store(thread::thread_idx_x(), sum);
         thread::sync_threads();
         let total = over_warps(shared.handle(), lane);
-        // By the thread that stores it alone: another's load would race with the store.
-        let old = out.load_if(beta != 0.0 && warp == 0 && exists, column as usize, 0.0);
-        let total = if beta == 0.0 { total } else { float::fma(beta, old, total) };
-        out.store_if(warp == 0 && exists, column as usize, total);
+        if warp == 0 && exists {
+            put(out, column as usize, total, beta);
+        }
     }
 }
 
@@ -189,7 +196,7 @@ pub unsafe fn dense_sum_columns_f32(parts: Global<f32>, out: GlobalMut<f32>, row
 /// # Safety
 /// The module `dense`'s.
 #[kernel(block = BLOCK)]
-pub unsafe fn dense_sum_all_f32(parts: Global<f32>, out: GlobalMut<f32>, n: u64, beta: f32) {
+pub unsafe fn dense_sum_all(parts: Global<f32>, out: GlobalMut<f32>, n: u64, beta: f32) {
     let mut sum = 0.0;
     let mut i = thread::thread_idx_x() as u64;
     while i < n {
@@ -200,9 +207,8 @@ pub unsafe fn dense_sum_all_f32(parts: Global<f32>, out: GlobalMut<f32>, n: u64,
     // SAFETY: `out` has one element, and one thread writes it; the block is as `block_sum` asks.
     unsafe {
         let total = block_sum(sum);
-        let first = thread::thread_idx_x() == 0;
-        let old = out.load_if(beta != 0.0 && first, 0, 0.0);
-        let total = if beta == 0.0 { total } else { float::fma(beta, old, total) };
-        out.store_if(first, 0, total);
+        if thread::thread_idx_x() == 0 {
+            put(out, 0, total, beta);
+        }
     }
 }

@@ -2,65 +2,107 @@
 
 use super::*;
 
-fn only_dx(dx: &mut Tensor<f32>) -> Gradients<'_, f32> {
+fn only_dx<T: Real>(dx: &mut Tensor<T>) -> Gradients<'_, T> {
     Gradients { dx: Some(Out::write(dx)), ..Gradients::default() }
 }
 
-pub fn edge_values(device: &Device) -> Outcome {
-    let (nan, inf) = (f32::NAN, f32::INFINITY);
-    let tensor = |shape: &[usize], values: &[f32]| Tensor::from_slice(device, shape, values);
-    // z is x: NaN, infinities and zeros go through the product.
-    let (x, w) = (tensor(&[5, 1], &[nan, inf, -inf, 0.0, -2.0])?, tensor(&[1, 1], &[1.0])?);
-    let alpha = tensor(&[1], &[0.5])?;
-    let show = |t: &Tensor<f32>| Ok::<_, Failed>(format!("{:?}", t.to_vec()?));
-    let relu = dense::forward(&x, &w, None, Activation::Relu)?;
-    assert_eq!(show(&relu.y)?, format!("{:?}", [nan, inf, 0.0, 0.0, 0.0]));
-    let prelu = dense::forward(&x, &w, None, Activation::Prelu(&alpha))?;
-    assert_eq!(show(&prelu.y)?, format!("{:?}", [nan, inf, -inf, 0.0, -1.0]));
+fn only_dalpha<T: Real>(dalpha: &mut Tensor<T::Compute>) -> Gradients<'_, T> {
+    Gradients { dalpha: Some(Out::write(dalpha)), ..Gradients::default() }
+}
 
-    let dy = tensor(&[5, 1], &[1.0, 2.0, 3.0, 4.0, 5.0])?;
-    let mut dx = Tensor::full(device, &[5, 1], nan)?;
-    dense::backward(&x, &w, Activation::Relu, &relu.saved, &dy, only_dx(&mut dx))?;
-    assert_eq!(dx.to_vec()?, [1.0, 2.0, 0.0, 0.0, 0.0]);
-    // At zero the slope is alpha.
-    dense::backward(&x, &w, Activation::Prelu(&alpha), &prelu.saved, &dy, only_dx(&mut dx))?;
-    assert_eq!(dx.to_vec()?, [0.5, 2.0, 1.5, 2.0, 2.5]);
-    let mut dalpha = Tensor::zeros(device, &[1])?;
-    let gradients = Gradients { dalpha: Some(Out::write(&mut dalpha)), ..Gradients::default() };
-    dense::backward(&x, &w, Activation::Prelu(&alpha), &prelu.saved, &dy, gradients)?;
-    assert!(dalpha.to_vec()?[0].is_nan(), "NaN in, NaN out");
-
-    // A slope that is not finite stays with its own column's negative values: rows that a block lacks are no zeros.
-    let (z, dy) = (tensor(&[3, 2], &[1.0, -1.0, 2.0, -2.0, 3.0, -3.0])?, tensor(&[3, 2], &[1.0; 6])?);
-    let (w, alpha) = (tensor(&[2, 1], &[1.0, 1.0])?, tensor(&[2], &[inf, 0.25])?);
-    let mut db = Tensor::full(device, &[2], nan)?;
-    let gradients = Gradients { db: Some(Out::write(&mut db)), ..Gradients::default() };
-    let x = tensor(&[3, 1], &[0.0; 3])?;
-    dense::backward(&x, &w, Activation::Prelu(&alpha), &Saved::Prelu { z }, &dy, gradients)?;
-    assert_eq!(db.to_vec()?, [3.0, 0.75]);
+/// Same numbers, NaN among them.
+fn assert_values<E: Real>(got: &Tensor<E>, expected: &[f64]) -> Outcome {
+    assert_eq!(format!("{:?}", values(got)?), format!("{expected:?}"));
     Ok(())
 }
 
-pub fn empty_batch(device: &Device) -> Outcome {
-    let (x, w, alpha) =
-        (Tensor::<f32>::zeros(device, &[0, 3])?, Tensor::full(device, &[2, 3], 1.0f32)?, Tensor::zeros(device, &[2])?);
-    for alpha in [alpha, Tensor::zeros(device, &[1])?] {
+pub fn edge_values<T: Real>(device: &Device) -> Outcome {
+    let (nan, inf) = (f64::NAN, f64::INFINITY);
+    let tensor = |shape: &[usize], values: &[f64]| narrow::<T>(device, shape, values);
+    let slopes = |values: &[f64]| narrow::<T::Compute>(device, &[values.len()], values);
+    // z is x: NaN, infinities and zeros go through the product.
+    let (x, w) = (tensor(&[5, 1], &[nan, inf, -inf, 0.0, -2.0])?, tensor(&[1, 1], &[1.0])?);
+    let alpha = slopes(&[0.5])?;
+    let relu = dense::forward(&x, &w, None, Activation::Relu)?;
+    assert_values(&relu.y, &[nan, inf, 0.0, 0.0, 0.0])?;
+    let prelu = dense::forward(&x, &w, None, Activation::Prelu(&alpha))?;
+    assert_values(&prelu.y, &[nan, inf, -inf, 0.0, -1.0])?;
+
+    let dy = tensor(&[5, 1], &[1.0, 2.0, 3.0, 4.0, 5.0])?;
+    let mut dx = tensor(&[5, 1], &[nan; 5])?;
+    dense::backward(&x, &w, Activation::Relu, &relu.saved, &dy, only_dx(&mut dx))?;
+    assert_values(&dx, &[1.0, 2.0, 0.0, 0.0, 0.0])?;
+    // At zero the slope is alpha.
+    dense::backward(&x, &w, Activation::Prelu(&alpha), &prelu.saved, &dy, only_dx(&mut dx))?;
+    assert_values(&dx, &[0.5, 2.0, 1.5, 2.0, 2.5])?;
+    let mut dalpha = slopes(&[0.0])?;
+    dense::backward(&x, &w, Activation::Prelu(&alpha), &prelu.saved, &dy, only_dalpha(&mut dalpha))?;
+    // NaN in, NaN out.
+    assert_values(&dalpha, &[nan])?;
+
+    // A slope that is not finite stays with its own column's negative values: rows that a block lacks are no zeros.
+    let z = narrow(device, &[3, 2], &[1.0, -1.0, 2.0, -2.0, 3.0, -3.0])?;
+    let dy = tensor(&[3, 2], &[1.0; 6])?;
+    let (w, alpha) = (tensor(&[2, 1], &[1.0, 1.0])?, slopes(&[inf, 0.25])?);
+    let mut db = tensor(&[2], &[nan; 2])?;
+    let gradients = Gradients { db: Some(Out::write(&mut db)), ..Gradients::default() };
+    let x = tensor(&[3, 1], &[0.0; 3])?;
+    dense::backward(&x, &w, Activation::Prelu(&alpha), &Saved::Prelu { z }, &dy, gradients)?;
+    assert_values(&db, &[3.0, 0.75])
+}
+
+/// What lies between two passes, and what is added to, is not rounded to 16 bits.
+pub fn rounds_once<T: Real>(device: &Device) -> Outcome {
+    let eps = T::EPSILON;
+    let tensor = |shape: &[usize], values: &[f64]| narrow::<T>(device, shape, values);
+    let slopes = |values: &[f64]| narrow::<T::Compute>(device, &[values.len()], values);
+
+    // A sum halfway between two values, which what is added to it lifts; rounded before, it would go down.
+    let (x, w) = (tensor(&[1, 2], &[1.0, eps / 2.0])?, tensor(&[2, 1], &[1.0, eps / 2.0])?);
+    let (ones, no_x) = (tensor(&[1, 2], &[1.0, 1.0])?, tensor(&[1, 1], &[1.0])?);
+    let y = dense::forward_inference(&x, &ones, Some(&tensor(&[1], &[eps / 8.0])?), Activation::Identity)?;
+    assert_values(&y, &[1.0 + eps])?;
+    let mut dx = tensor(&[1, 1], &[eps / 8.0])?;
+    let gradients = Gradients { dx: Some(Out::add(&mut dx)), ..Gradients::default() };
+    dense::backward(&no_x, &w, Activation::Identity, &Saved::Identity, &ones, gradients)?;
+    assert_values(&dx, &[1.0 + eps])?;
+
+    // z = -(1 + eps)², of more digits than the type has, comes to dalpha as it was.
+    let (x, w, alpha) = (tensor(&[1, 1], &[1.0 + eps])?, tensor(&[1, 1], &[-1.0 - eps])?, slopes(&[0.5])?);
+    let forward = dense::forward(&x, &w, None, Activation::Prelu(&alpha))?;
+    let mut dalpha = slopes(&[f64::NAN])?;
+    dense::backward(&x, &w, Activation::Prelu(&alpha), &forward.saved, &no_x, only_dalpha(&mut dalpha))?;
+    assert_values(&dalpha, &[-(1.0 + eps) * (1.0 + eps)])?;
+
+    // dz = (1 + eps / 8, -1): rounded, the two would cancel.
+    let (x, w, alpha) = (tensor(&[1, 1], &[-1.0])?, tensor(&[2, 1], &[1.0, 1.0])?, slopes(&[1.0 + eps / 8.0, 1.0])?);
+    let forward = dense::forward(&x, &w, None, Activation::Prelu(&alpha))?;
+    let dy = tensor(&[1, 2], &[1.0, -1.0])?;
+    dense::backward(&x, &w, Activation::Prelu(&alpha), &forward.saved, &dy, only_dx(&mut dx))?;
+    assert_values(&dx, &[eps / 8.0])
+}
+
+pub fn empty_batch<T: Real>(device: &Device) -> Outcome {
+    let (x, w) = (Tensor::<T>::zeros(device, &[0, 3])?, narrow::<T>(device, &[2, 3], &[1.0; 6])?);
+    for slopes in [2, 1] {
+        let alpha = Tensor::<T::Compute>::zeros(device, &[slopes])?;
         let got = dense::forward(&x, &w, None, Activation::Prelu(&alpha))?;
         assert_eq!(got.y.shape(), [0, 2]);
         // What is summed over the batch is nothing, plus beta times what was there.
         for (beta, left) in [(0.0, 0.0), (0.5, 2.0)] {
-            let full = |shape: &[usize]| Tensor::full(device, shape, if beta == 0.0 { f32::NAN } else { 4.0 });
-            let [mut dx, mut dw, mut db, mut dalpha] =
-                [full(&[0, 3])?, full(&[2, 3])?, full(&[2])?, full(alpha.shape())?];
+            let before = if beta == 0.0 { f64::NAN } else { 4.0 };
+            let full = |shape: &[usize]| Tensor::full(device, shape, T::of(before));
+            let [mut dx, mut dw, mut db] = [full(&[0, 3])?, full(&[2, 3])?, full(&[2])?];
+            let mut dalpha = Tensor::full(device, &[slopes], T::Compute::of(before))?;
             let gradients = Gradients {
-                dx: Some(Out { tensor: &mut dx, beta }),
-                dw: Some(Out { tensor: &mut dw, beta }),
-                db: Some(Out { tensor: &mut db, beta }),
-                dalpha: Some(Out { tensor: &mut dalpha, beta }),
+                dx: out(&mut dx, beta),
+                dw: out(&mut dw, beta),
+                db: out(&mut db, beta),
+                dalpha: out(&mut dalpha, beta),
             };
             dense::backward(&x, &w, Activation::Prelu(&alpha), &got.saved, &got.y, gradients)?;
-            for gradient in [dw, db, dalpha] {
-                assert!(gradient.to_vec()?.iter().all(|&v| v == left), "{gradient:?}");
+            for gradient in [values(&dw)?, values(&db)?, values(&dalpha)?] {
+                assert!(gradient.iter().all(|&v| v == left), "{gradient:?}");
             }
         }
     }

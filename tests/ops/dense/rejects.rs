@@ -95,6 +95,36 @@ pub fn saved_of_another_shape() -> Outcome {
     )
 }
 
+/// One error for each argument.
+pub fn other_orders() -> Outcome {
+    let turned = |shape: &[usize; 2]| zeros(&[shape[1], shape[0]]).permute(&[1, 0]);
+    let (x, w, y) = (zeros(&[4, 3]), zeros(&[2, 3]), zeros(&[4, 2]));
+    let said = |pass: &str, argument: &str, [rows, columns]: [usize; 2]| {
+        format!(
+            "dense.{pass}: {argument} has shape [{rows}, {columns}] and strides [1, {rows}], expected row-major order; \
+             `Tensor::to_layout` copies it"
+        )
+    };
+    let forward = |x: &Tensor<f32>, w: &Tensor<f32>| dense::forward(x, w, None, IDENTITY);
+    assert_error(forward(&turned(&[4, 3])?, &w), &said("forward", "x", [4, 3]))?;
+    assert_error(forward(&x, &turned(&[2, 3])?), &said("forward", "w", [2, 3]))?;
+    // One row has one order.
+    forward(&turned(&[1, 3])?, &turned(&[1, 3])?)?;
+
+    let backward = |saved: &Tensor<f32>, dy: &Tensor<f32>, gradients| {
+        let saved = Saved::Relu { y: saved.clone() };
+        dense::backward(&x, &w, Activation::Relu, &saved, dy, gradients)
+    };
+    assert_error(backward(&y, &turned(&[4, 2])?, Gradients::default()), &said("backward", "dy", [4, 2]))?;
+    assert_error(backward(&turned(&[4, 2])?, &y, Gradients::default()), &said("backward", "saved", [4, 2]))?;
+    let mut dx = turned(&[4, 3])?;
+    let gradients = Gradients { dx: Some(Out::write(&mut dx)), ..Gradients::default() };
+    assert_error(backward(&y, &y, gradients), &said("backward", "dx", [4, 3]))?;
+    let mut dw = turned(&[2, 3])?;
+    let gradients = Gradients { dw: Some(Out::write(&mut dw)), ..Gradients::default() };
+    assert_error(backward(&y, &y, gradients), &said("backward", "dw", [2, 3]))
+}
+
 pub fn dalpha_without_prelu() -> Outcome {
     let mut dalpha = zeros(&[1]);
     let result = backward(&[4, 2], Gradients { dalpha: Some(Out::write(&mut dalpha)), ..Gradients::default() });
@@ -117,6 +147,6 @@ pub fn f64_on_a_gpu() -> Outcome {
     let x = Tensor::<f64>::zeros(&gpu, &[2, 2])?;
     assert_error(
         dense::forward(&x, &x, None, Activation::Identity),
-        "dense.forward: x holds f64, which the emulated GPU does not compute; expected f32",
+        "dense.forward: x holds f64, which the emulated GPU does not compute; expected f32, f16 or bf16",
     )
 }

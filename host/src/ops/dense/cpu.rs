@@ -1,9 +1,12 @@
+use std::borrow::Cow;
+
 use gemm::Parallelism;
+use num_traits::{One, Zero};
 use rayon::prelude::*;
 
 use super::{Activation, Backward, Forward, Sizes, Slope};
 use crate::device::{Cpu, OnCpu, accumulate};
-use crate::{Compute, Out, Result};
+use crate::{Compute, Out, Real, Result};
 
 /// Elements that one task takes at least, in whole rows.
 const CHUNK: usize = 16 * 1024;
@@ -15,110 +18,163 @@ fn rows_per_task(sizes: Sizes) -> usize {
     (CHUNK / sizes.outputs).max(sizes.batch.div_ceil(TASKS)).max(1)
 }
 
-impl<T: Compute> OnCpu for Forward<'_, T> {
+/// What arithmetic takes: the tensor's own memory where it can be that, else a widened copy.
+fn widened<T: Real>(values: &[T]) -> Cow<'_, [T::Compute]> {
+    match T::as_compute(values) {
+        Some(values) => Cow::Borrowed(values),
+        None => Cow::Owned(values.par_iter().map(|v| v.widen()).collect()),
+    }
+}
+
+impl<T: Real> OnCpu for Forward<'_, T> {
     fn on_cpu(self, _: &Cpu) -> Result<()> {
         let Sizes { batch, inputs, outputs } = self.sizes;
-        let b = self.b.map(|b| b.host()).transpose()?;
+        let (x, w) = (widened(self.x.host()?), widened(self.w.host()?));
+        let b = self.b.map(|b| b.host()).transpose()?.map(widened);
+        let curve = match self.activation {
+            Activation::Identity => Curve::Identity,
+            Activation::Relu => Curve::Relu,
+            Activation::Prelu(alpha) => Curve::Prelu(alpha.host()?),
+        };
         let y = self.y.host_mut()?;
         let z = self.z.map(|z| z.host_mut()).transpose()?;
         // w as its transpose: the strides say so.
-        let product =
-            Product { lhs: Matrix::rows(self.x.host()?, inputs), rhs: Matrix::columns(self.w.host()?, inputs) };
-        product.write([batch, outputs], inputs, y, T::zero());
-
+        let product = Product { lhs: Matrix::rows(&x, inputs), rhs: Matrix::columns(&w, inputs) };
+        let zero = T::Compute::zero();
         let task = rows_per_task(self.sizes) * outputs;
-        let zero = T::zero();
-        match (self.activation, z) {
-            (Activation::Identity, _) => y.par_chunks_mut(task).for_each(|y| add_bias(y, outputs, b)),
-            (Activation::Relu, _) => y.par_chunks_mut(task).for_each(|y| {
-                add_bias(y, outputs, b);
-                for y in y {
-                    // So that NaN stays.
-                    *y = if *y <= zero { zero } else { *y };
+        let shape = [batch, outputs];
+
+        // z is made where it is kept, or else in y where y can hold it.
+        let mut made = Vec::new();
+        let z = match z {
+            None if T::as_compute(y).is_none() => {
+                made.resize(y.len(), zero);
+                Some(&mut made[..])
+            }
+            z => z,
+        };
+        if let Some(z) = z {
+            product.write(shape, inputs, z, zero);
+            y.par_chunks_mut(task).zip(z.par_chunks_mut(task)).for_each(|(y, z)| {
+                for (y, z) in y.chunks_exact_mut(outputs).zip(z.chunks_exact_mut(outputs)) {
+                    add_bias(z, b.as_deref());
+                    curve.each(y.iter_mut().zip(z), |(_, z)| **z, |(y, _), value| *y = T::narrow(value));
                 }
-            }),
-            (Activation::Prelu(alpha), None) => {
-                let alpha = alpha.host()?;
-                y.par_chunks_mut(task).for_each(|y| {
-                    add_bias(y, outputs, b);
-                    for y in y.chunks_exact_mut(outputs) {
-                        each_slope(alpha, y, |y, alpha| *y = prelu(*y, alpha));
-                    }
-                });
-            }
-            (Activation::Prelu(alpha), Some(z)) => {
-                let alpha = alpha.host()?;
-                y.par_chunks_mut(task).zip(z.par_chunks_mut(task)).for_each(|(y, z)| {
-                    add_bias(y, outputs, b);
-                    z.copy_from_slice(y);
-                    for y in y.chunks_exact_mut(outputs) {
-                        each_slope(alpha, y, |y, alpha| *y = prelu(*y, alpha));
-                    }
-                });
-            }
+            });
+        } else if let Some(y) = T::as_compute_mut(y) {
+            product.write(shape, inputs, y, zero);
+            y.par_chunks_mut(task).for_each(|y| {
+                for y in y.chunks_exact_mut(outputs) {
+                    add_bias(y, b.as_deref());
+                    curve.each(y, |y| **y, |y, value| *y = value);
+                }
+            });
         }
         Ok(())
     }
 }
 
-fn add_bias<T: Compute>(z: &mut [T], outputs: usize, b: Option<&[T]>) {
-    let Some(b) = b else { return };
-    for z in z.chunks_exact_mut(outputs) {
-        for (z, &b) in z.iter_mut().zip(b) {
-            *z += b;
+fn add_bias<C: Compute>(z: &mut [C], b: Option<&[C]>) {
+    for (z, &b) in z.iter_mut().zip(b.unwrap_or_default()) {
+        *z += b;
+    }
+}
+
+/// The activation, with its slopes.
+#[derive(Clone, Copy)]
+enum Curve<'a, C> {
+    Identity,
+    Relu,
+    Prelu(&'a [C]),
+}
+
+impl<C: Compute> Curve<'_, C> {
+    /// Calls `put` with each element of a row and what the activation makes of its `z`.
+    #[inline(always)]
+    fn each<E>(self, row: impl IntoIterator<Item = E>, z: impl Fn(&E) -> C, mut put: impl FnMut(E, C)) {
+        let row = row.into_iter();
+        let zero = C::zero();
+        let prelu = |z: C, alpha: C| if z > zero { z } else { alpha * z };
+        match self {
+            Self::Identity => row.for_each(|e| {
+                let z = z(&e);
+                put(e, z);
+            }),
+            Self::Relu => row.for_each(|e| {
+                let z = z(&e);
+                // So that NaN stays.
+                put(e, if z <= zero { zero } else { z });
+            }),
+            Self::Prelu(&[alpha]) => row.for_each(|e| {
+                let z = z(&e);
+                put(e, prelu(z, alpha));
+            }),
+            Self::Prelu(alpha) => row.zip(alpha).for_each(|(e, &alpha)| {
+                let z = z(&e);
+                put(e, prelu(z, alpha));
+            }),
         }
     }
 }
 
-#[inline(always)]
-fn prelu<T: Compute>(z: T, alpha: T) -> T {
-    if z > T::zero() { z } else { alpha * z }
-}
-
-/// Calls `f` with each element of a row and its slope, shared or its own.
-#[inline(always)]
-fn each_slope<T: Compute, E>(alpha: &[T], row: impl IntoIterator<Item = E>, mut f: impl FnMut(E, T)) {
-    match *alpha {
-        [alpha] => row.into_iter().for_each(|e| f(e, alpha)),
-        _ => row.into_iter().zip(alpha).for_each(|(e, &alpha)| f(e, alpha)),
-    }
-}
-
-impl<T: Compute> OnCpu for Backward<'_, T> {
+impl<T: Real> OnCpu for Backward<'_, T> {
     fn on_cpu(self, _: &Cpu) -> Result<()> {
         let Sizes { batch, inputs, outputs } = self.sizes;
         let dy = self.dy.host()?;
         let gradients = self.gradients;
+        let products = gradients.dx.is_some() || gradients.dw.is_some();
         // The bias' gradient comes with dz: one pass over dy.
-        let (made, sums) = match self.slope {
-            Slope::One => (None, gradients.db.is_some().then(|| column_sums(self.sizes, dy))),
+        let (dz, sums) = match self.slope {
+            Slope::One => {
+                let dz = if products { widened(dy) } else { Cow::default() };
+                (dz, gradients.db.is_some().then(|| column_sums(self.sizes, dy)).unwrap_or_default())
+            }
             Slope::Relu { y } => {
                 let (dz, sums) = dz_of_relu(self.sizes, y.host()?, dy);
-                (Some(dz), Some(sums))
+                (dz.into(), sums)
             }
             Slope::Prelu { z, alpha } => {
                 let (dz, sums) = dz_of_prelu(self.sizes, z.host()?, alpha.host()?, dy);
-                (Some(dz), Some(sums))
+                (dz.into(), sums)
             }
         };
-        let dz = made.as_deref().unwrap_or(dy);
-        let sums = sums.unwrap_or_default();
         if let Some(db) = gradients.db {
             add_sums(&sums.dz, db)?;
         }
         if let Some(dalpha) = gradients.dalpha {
             add_sums(&sums.dalpha, dalpha)?;
         }
-        if let Some(Out { tensor, beta }) = gradients.dx {
-            let product = Product { lhs: Matrix::rows(dz, outputs), rhs: Matrix::rows(self.w.host()?, inputs) };
-            product.write([batch, inputs], outputs, tensor.host_mut()?, T::of(beta));
+        if let Some(dx) = gradients.dx {
+            let w = widened(self.w.host()?);
+            let product = Product { lhs: Matrix::rows(&dz, outputs), rhs: Matrix::rows(&w, inputs) };
+            put_product(&product, [batch, inputs], outputs, dx)?;
         }
-        if let Some(Out { tensor, beta }) = gradients.dw {
-            let product = Product { lhs: Matrix::columns(dz, outputs), rhs: Matrix::rows(self.x.host()?, inputs) };
-            product.write([outputs, inputs], batch, tensor.host_mut()?, T::of(beta));
+        if let Some(dw) = gradients.dw {
+            let x = widened(self.x.host()?);
+            let product = Product { lhs: Matrix::columns(&dz, outputs), rhs: Matrix::rows(&x, inputs) };
+            put_product(&product, [outputs, inputs], batch, dw)?;
         }
         Ok(())
     }
+}
+
+/// A product to where a pass puts it, rounded once.
+fn put_product<T: Real>(
+    product: &Product<'_, T::Compute>,
+    shape: [usize; 2],
+    depth: usize,
+    out: Out<'_, T>,
+) -> Result<()> {
+    let beta = T::Compute::of(out.beta);
+    let out = out.tensor.host_mut()?;
+    if let Some(out) = T::as_compute_mut(out) {
+        product.write(shape, depth, out, beta);
+        return Ok(());
+    }
+    let mut sums = vec![T::Compute::zero(); out.len()];
+    product.write(shape, depth, &mut sums, T::Compute::zero());
+    out.par_iter_mut().zip(sums).for_each(|(out, sum)| accumulate(out, sum, beta));
+    Ok(())
 }
 
 /// Sums over the batch, in f64; `dalpha` over the outputs too where one slope is shared.
@@ -143,14 +199,14 @@ impl Sums {
     }
 }
 
-fn add_sums<T: Compute>(sums: &[f64], out: Out<'_, T>) -> Result<()> {
+fn add_sums<T: Real>(sums: &[f64], out: Out<'_, T>) -> Result<()> {
     for (out_element, &sum) in out.tensor.host_mut()?.iter_mut().zip(sums) {
-        accumulate(out_element, T::of(sum), T::of(out.beta));
+        accumulate(out_element, T::Compute::of(sum), T::Compute::of(out.beta));
     }
     Ok(())
 }
 
-fn column_sums<T: Compute>(sizes: Sizes, dy: &[T]) -> Sums {
+fn column_sums<T: Real>(sizes: Sizes, dy: &[T]) -> Sums {
     let parts = dy.par_chunks(rows_per_task(sizes) * sizes.outputs).map(|dy| {
         let mut part = Sums::zeros(sizes.outputs, 0);
         for dy in dy.chunks_exact(sizes.outputs) {
@@ -161,15 +217,16 @@ fn column_sums<T: Compute>(sizes: Sizes, dy: &[T]) -> Sums {
     Sums::zeros(sizes.outputs, 0).total(parts.collect())
 }
 
-fn dz_of_relu<T: Compute>(sizes: Sizes, y: &[T], dy: &[T]) -> (Vec<T>, Sums) {
-    let mut dz = vec![T::zero(); dy.len()];
+fn dz_of_relu<T: Real>(sizes: Sizes, y: &[T], dy: &[T]) -> (Vec<T::Compute>, Sums) {
+    let zero = T::Compute::zero();
+    let mut dz = vec![zero; dy.len()];
     let task = rows_per_task(sizes) * sizes.outputs;
     let parts = dz.par_chunks_mut(task).zip(y.par_chunks(task).zip(dy.par_chunks(task))).map(|(dz, (y, dy))| {
         let mut part = Sums::zeros(sizes.outputs, 0);
         let rows = y.chunks_exact(sizes.outputs).zip(dy.chunks_exact(sizes.outputs));
         for (dz, (y, dy)) in dz.chunks_exact_mut(sizes.outputs).zip(rows) {
             for ((dz, sum), (&y, &dy)) in dz.iter_mut().zip(&mut part.dz).zip(y.iter().zip(dy)) {
-                *dz = if y <= T::zero() { T::zero() } else { dy };
+                *dz = if y.widen() <= zero { zero } else { dy.widen() };
                 *sum += dz.f64();
             }
         }
@@ -179,18 +236,19 @@ fn dz_of_relu<T: Compute>(sizes: Sizes, y: &[T], dy: &[T]) -> (Vec<T>, Sums) {
     (dz, sums)
 }
 
-fn dz_of_prelu<T: Compute>(sizes: Sizes, z: &[T], alpha: &[T], dy: &[T]) -> (Vec<T>, Sums) {
-    let mut dz = vec![T::zero(); dy.len()];
+fn dz_of_prelu<T: Real>(sizes: Sizes, z: &[T::Compute], alpha: &[T::Compute], dy: &[T]) -> (Vec<T::Compute>, Sums) {
+    let (zero, one) = (T::Compute::zero(), T::Compute::one());
+    let mut dz = vec![zero; dy.len()];
     let task = rows_per_task(sizes) * sizes.outputs;
     let parts = dz.par_chunks_mut(task).zip(z.par_chunks(task).zip(dy.par_chunks(task))).map(|(dz, (z, dy))| {
         let mut part = Sums::zeros(sizes.outputs, alpha.len());
         let rows = z.chunks_exact(sizes.outputs).zip(dy.chunks_exact(sizes.outputs));
         for (dz, (z, dy)) in dz.chunks_exact_mut(sizes.outputs).zip(rows) {
             let elements = dz.iter_mut().zip(&mut part.dz).zip(z.iter().zip(dy));
-            let store = |dz: &mut T, sum: &mut f64, z: T, dy: T, alpha: T| {
+            let store = |dz: &mut T::Compute, sum: &mut f64, z: T::Compute, dy: T, alpha: T::Compute| {
                 // NaN counts as not positive, so that it comes out as NaN.
-                let (slope, dalpha) = if z > T::zero() { (T::one(), 0.0) } else { (alpha, z.f64() * dy.f64()) };
-                *dz = slope * dy;
+                let (slope, dalpha) = if z > zero { (one, 0.0) } else { (alpha, z.f64() * dy.f64()) };
+                *dz = slope * dy.widen();
                 *sum += dz.f64();
                 dalpha
             };
@@ -298,7 +356,7 @@ mod tests {
                         out
                     };
                     let (x, w) = (Matrix::rows(&x, inputs), Matrix::rows(&w, inputs));
-                    let (dz, sums) = dz_of_prelu(sizes, &z, &alpha, &dy);
+                    let (dz, sums) = dz_of_prelu::<f32>(sizes, &z, &alpha, &dy);
                     let wt = Matrix { row: w.column, column: w.row, ..w };
                     let y = write(Product { lhs: x, rhs: wt }, [batch, outputs], inputs);
                     let dx = write(Product { lhs: Matrix::rows(&dz, outputs), rhs: w }, [batch, inputs], outputs);

@@ -1,22 +1,39 @@
-use cuda_std::launch::{DeviceMemory, LaunchDims};
-use kernels::dense::sums::{self, DenseSlopeF32, DenseSumAllF32, DenseSumColumnsF32, Rows, STRIP};
+use cuda_std::element::Storage;
+use cuda_std::launch::{DeviceMemory, Launch, LaunchDims};
+use kernels::dense::sums::{self, DenseSlope, DenseSumAll, DenseSumColumns, Rows, STRIP};
 use kernels::dense::{
-    DenseDwF32T64, DenseDwF32T128, DenseDxF32T64, DenseDxF32T128, DenseFinishF32, DenseForwardF32T64,
-    DenseForwardF32T128, FINISH_BLOCK, FINISH_COLUMNS, FINISH_ROWS, IDENTITY, PRELU_EACH, PRELU_SHARED, RELU,
+    DenseDw, DenseDx, DenseFinish, DenseForward, FINISH_BLOCK, FINISH_COLUMNS, FINISH_ROWS, IDENTITY, LARGE,
+    PRELU_EACH, PRELU_SHARED, RELU, SMALL,
 };
 
-use super::plan::{MAX_COLUMNS, Plan, Tile};
+use super::plan::{Plan, Tile};
 use super::{Activation, Backward, Forward, Sizes, Slope};
-use crate::device::{Gpu, GpuBuffer, GpuSliceMut, OnGpu, tiles};
-use crate::{Compute, Error, Out, Result};
+use crate::device::{Gpu, GpuBuffer, OnGpu, for_storage, tiles};
+use crate::{Element, Error, Out, Real, Result};
 
 /// Blocks that the sums over the batch are spread over: what a large GPU runs at once.
 const SUM_BLOCKS: usize = 1024;
 /// Rows below which a block of such a sum is not worth its start.
 const LEAST_ROWS: usize = 32;
 
-type Memory<'a> = &'a dyn DeviceMemory<f32>;
-type MemoryMut<'a> = &'a mut dyn DeviceMemory<f32>;
+type Memory<'a, S = f32> = &'a dyn DeviceMemory<S>;
+type MemoryMut<'a, S = f32> = &'a mut dyn DeviceMemory<S>;
+
+/// Runs a block with `$side` as the side of the tiles.
+macro_rules! for_tile {
+    ($tile:expr, $side:ident, $body:expr) => {
+        match $tile {
+            Tile::Large => {
+                const $side: u32 = LARGE;
+                $body
+            }
+            Tile::Small => {
+                const $side: u32 = SMALL;
+                $body
+            }
+        }
+    };
+}
 
 impl Sizes {
     /// How the product of these sizes is cut up.
@@ -25,13 +42,13 @@ impl Sizes {
             op,
             argument: "x and w",
             got: format!("[{}, {}] and [{}, {}]", self.batch, self.inputs, self.outputs, self.inputs),
-            expected: format!("sizes below 2³¹, and at most {MAX_COLUMNS} inputs and outputs, on a GPU"),
+            expected: "sizes below 2³¹ on a GPU".into(),
         })
     }
 }
 
 /// What a kernel is told about the activation.
-fn activation_code<T: Compute>(activation: Activation<'_, T>) -> u32 {
+fn activation_code<T: Real>(activation: Activation<'_, T>) -> u32 {
     match activation {
         Activation::Identity => IDENTITY,
         Activation::Relu => RELU,
@@ -41,71 +58,69 @@ fn activation_code<T: Compute>(activation: Activation<'_, T>) -> u32 {
 }
 
 /// What is done with the sums of a product.
-struct Finish<'a> {
-    out: MemoryMut<'a>,
+struct Finish<'a, S> {
+    out: MemoryMut<'a, S>,
     beta: f32,
     z: Option<MemoryMut<'a>>,
-    b: Option<Memory<'a>>,
+    b: Option<Memory<'a, S>>,
     alpha: Option<Memory<'a>>,
     activation: u32,
 }
 
-impl<'a> Finish<'a> {
-    /// Queues the addition of a split product's parts.
-    fn launch(self, gpu: &Gpu, plan: &Plan, parts: Memory<'a>) -> Result<()> {
+impl<'a, S: Storage> Finish<'a, S> {
+    /// `out = sum + beta * out`.
+    fn sum(out: MemoryMut<'a, S>, beta: f32) -> Self {
+        Self { out, beta, z: None, b: None, alpha: None, activation: IDENTITY }
+    }
+
+    /// Queues the addition of a split product's parts, where it was split.
+    fn launch(self, gpu: &Gpu, plan: &Plan, parts: Memory<'a>) -> Result<()>
+    where
+        DenseFinish<'a, S>: Launch,
+    {
+        if !plan.is_split() {
+            return Ok(());
+        }
         let Plan { shape, splits, .. } = *plan;
         let Self { out, beta, z, b, alpha, activation } = self;
         let grid = [tiles(shape.rows as usize, FINISH_ROWS), tiles(shape.columns as usize, FINISH_COLUMNS), 1];
-        let kernel = DenseFinishF32 { parts, out, z, b, alpha, shape, splits, activation, beta };
+        let kernel = DenseFinish { parts, out, z, b, alpha, shape, splits, activation, beta };
         // SAFETY: `parts` holds what the plan says, the other buffers are of the product's shape or its columns', checked
         // by the op; the grid covers the product.
         unsafe { gpu.launch(LaunchDims::new(grid, FINISH_BLOCK), kernel) }
     }
 }
 
-impl<T: Compute> OnGpu for Forward<'_, T> {
+impl<T: Real> OnGpu for Forward<'_, T> {
     fn on_gpu(self, gpu: &Gpu) -> Result<()> {
         const OP: &str = "dense.forward";
         let Sizes { batch, inputs, outputs } = self.sizes;
-        let (x, w) = (self.x.gpu::<f32>(OP, "x")?, self.w.gpu::<f32>(OP, "w")?);
-        let b = self.b.map(|b| b.gpu::<f32>(OP, "b")).transpose()?.map(|b| b as Memory<'_>);
-        let alpha = match self.activation {
-            Activation::Prelu(alpha) => Some(alpha.gpu::<f32>(OP, "alpha")? as Memory<'_>),
-            Activation::Identity | Activation::Relu => None,
-        };
         let activation = activation_code(self.activation);
-        let y = self.y.gpu_mut::<f32>(OP, "y")?;
-        let z = self.z.map(|z| z.gpu_mut::<f32>(OP, "z")).transpose()?.map(|z| z as MemoryMut<'_>);
+        for_storage!(T as S, OP, "x", gpu, {
+            let (x, w) = (self.x.gpu::<S>(OP, "x")?, self.w.gpu::<S>(OP, "w")?);
+            let b = self.b.map(|b| b.gpu::<S>(OP, "b")).transpose()?.map(|b| b as Memory<'_, S>);
+            let alpha = match self.activation {
+                Activation::Prelu(alpha) => Some(alpha.gpu::<f32>(OP, "alpha")? as Memory<'_>),
+                Activation::Identity | Activation::Relu => None,
+            };
+            let y = self.y.gpu_mut::<S>(OP, "y")?;
+            let mut z = self.z.map(|z| z.gpu_mut::<f32>(OP, "z")).transpose()?.map(|z| z as MemoryMut<'_>);
 
-        let plan = self.sizes.plan(OP, batch, outputs, inputs)?;
-        let finish = Finish { out: y, beta: 0.0, z, b, alpha, activation };
-        if plan.splits == 1 {
-            return forward_product(gpu, &plan, x, w, finish);
-        }
-        let mut parts = gpu.workspace(plan.parts())?;
-        let only_sum =
-            Finish { out: &mut parts.as_slice_mut(), beta: 0.0, z: None, b: None, alpha: None, activation: IDENTITY };
-        forward_product(gpu, &plan, x, w, only_sum)?;
-        finish.launch(gpu, &plan, &parts.as_slice())
-    }
-}
-
-fn forward_product<'a>(
-    gpu: &Gpu,
-    plan: &Plan,
-    x: &'a GpuBuffer<f32>,
-    w: &'a GpuBuffer<f32>,
-    finish: Finish<'a>,
-) -> Result<()> {
-    let shape = plan.shape;
-    let Finish { out: y, z, b, alpha, activation, .. } = finish;
-    // SAFETY: the buffers are of the shapes that `dense::forward` checked, `y` of the plan's parts where it is split;
-    // whole tensors and the workspace begin at multiples of 256 bytes; the plan's grid covers the product.
-    unsafe {
-        match plan.tile {
-            Tile::Large => gpu.launch(plan.dims(), DenseForwardF32T128 { x, w, y, z, b, alpha, shape, activation }),
-            Tile::Small => gpu.launch(plan.dims(), DenseForwardF32T64 { x, w, y, z, b, alpha, shape, activation }),
-        }
+            let plan = self.sizes.plan(OP, batch, outputs, inputs)?;
+            let (dims, shape) = (plan.dims(), plan.shape);
+            let mut workspace = gpu.workspace(plan.parts())?;
+            let mut room = workspace.as_slice_mut();
+            let parts = plan.is_split().then_some(&mut room as MemoryMut<'_>);
+            for_tile!(plan.tile, SIDE, {
+                let z = z.as_mut().map(|z| &mut **z as MemoryMut<'_>);
+                let kernel = DenseForward::<S, SIDE> { x, w, y, z, b, alpha, parts, shape, activation };
+                // SAFETY: the buffers are of the shapes that `dense::forward` checked, the workspace of the plan's parts
+                // where it is split; whole tensors and the workspace begin at multiples of 256 bytes; the plan's grid
+                // covers the product.
+                unsafe { gpu.launch(dims, kernel)? }
+            });
+            Finish { out: y, beta: 0.0, z, b, alpha, activation }.launch(gpu, &plan, &room)
+        })
     }
 }
 
@@ -133,139 +148,135 @@ fn aligned(len: usize) -> usize {
 }
 
 /// A gradient's memory and its factor.
-fn gradient<'a, T: Compute>(
+fn gradient<'a, T: Real, S: Element>(
     out: Option<Out<'a, T>>,
     op: &'static str,
     argument: &'static str,
-) -> Result<Option<(&'a mut GpuBuffer<f32>, f32)>> {
-    out.map(|out| Ok((out.tensor.gpu_mut::<f32>(op, argument)?, out.beta as f32))).transpose()
+) -> Result<Option<(&'a mut GpuBuffer<S>, f32)>> {
+    out.map(|out| Ok((out.tensor.gpu_mut::<S>(op, argument)?, out.beta as f32))).transpose()
 }
 
-impl<T: Compute> OnGpu for Backward<'_, T> {
+impl<T: Real> OnGpu for Backward<'_, T> {
     fn on_gpu(self, gpu: &Gpu) -> Result<()> {
         const OP: &str = "dense.backward";
         let sizes = self.sizes;
         let Sizes { batch, inputs, outputs } = sizes;
-        let (x, w) = (self.x.gpu::<f32>(OP, "x")?, self.w.gpu::<f32>(OP, "w")?);
-        let dy = self.dy.gpu::<f32>(OP, "dy")?;
-        let (saved, alpha, activation) = match self.slope {
-            Slope::One => (None, None, IDENTITY),
-            Slope::Relu { y } => (Some(y.gpu::<f32>(OP, "saved")? as Memory<'_>), None, RELU),
-            Slope::Prelu { z, alpha } => {
-                let code = activation_code(Activation::Prelu(alpha));
-                (
-                    Some(z.gpu::<f32>(OP, "saved")? as Memory<'_>),
-                    Some(alpha.gpu::<f32>(OP, "alpha")? as Memory<'_>),
-                    code,
-                )
+        for_storage!(T as S, OP, "x", gpu, {
+            let (x, w) = (self.x.gpu::<S>(OP, "x")?, self.w.gpu::<S>(OP, "w")?);
+            let dy = self.dy.gpu::<S>(OP, "dy")?;
+            let (mut y, mut z, mut alpha, mut activation) = (None, None, None, IDENTITY);
+            match self.slope {
+                Slope::One => {}
+                Slope::Relu { y: saved } => {
+                    (y, activation) = (Some(saved.gpu::<S>(OP, "saved")? as Memory<'_, S>), RELU)
+                }
+                Slope::Prelu { z: saved, alpha: slopes } => {
+                    z = Some(saved.gpu::<f32>(OP, "saved")? as Memory<'_>);
+                    alpha = Some(slopes.gpu::<f32>(OP, "alpha")? as Memory<'_>);
+                    activation = activation_code::<T>(Activation::Prelu(slopes));
+                }
             }
-        };
-        let dx = gradient(self.gradients.dx, OP, "dx")?;
-        let dw = gradient(self.gradients.dw, OP, "dw")?;
-        let db = gradient(self.gradients.db, OP, "db")?;
-        let dalpha = gradient(self.gradients.dalpha, OP, "dalpha")?;
-        let (dx_plan, dw_plan) = (sizes.plan(OP, batch, inputs, outputs)?, sizes.plan(OP, outputs, inputs, batch)?);
-        let sums = Sums::new(sizes, activation);
+            let dx = gradient::<_, S>(self.gradients.dx, OP, "dx")?;
+            let dw = gradient::<_, S>(self.gradients.dw, OP, "dw")?;
+            let db = gradient::<_, S>(self.gradients.db, OP, "db")?;
+            let dalpha = gradient::<_, f32>(self.gradients.dalpha, OP, "dalpha")?;
+            let (dx_plan, dw_plan) = (sizes.plan(OP, batch, inputs, outputs)?, sizes.plan(OP, outputs, inputs, batch)?);
+            let sums = Sums::new(sizes, activation);
 
-        // The workspace: dz, the chunks' sums for db and for dalpha, and the parts of split products.
-        let makes_dz = saved.is_some() && (dx.is_some() || dw.is_some());
-        let each = if activation == PRELU_SHARED { sums.strips } else { outputs };
-        let room = [
-            if makes_dz { batch * outputs } else { 0 },
-            if db.is_some() { sums.chunks * outputs } else { 0 },
-            if dalpha.is_some() { sums.chunks * each } else { 0 },
-            dx.as_ref().map_or(0, |_| dx_plan.parts()).max(dw.as_ref().map_or(0, |_| dw_plan.parts())),
-        ]
-        .map(aligned);
-        let mut workspace = gpu.workspace(room.iter().sum())?;
-        let (mut dz, rest) = workspace.as_slice_mut().split_at(room[0]);
-        let (mut db_sums, rest) = rest.split_at(room[1]);
-        let (mut dalpha_sums, mut parts) = rest.split_at(room[2]);
+            // The workspace: dz, the chunks' sums for db and for dalpha, and the parts of split products.
+            let makes_dz = activation != IDENTITY && (dx.is_some() || dw.is_some());
+            let each = if activation == PRELU_SHARED { sums.strips } else { outputs };
+            let room = [
+                if makes_dz { batch * outputs } else { 0 },
+                if db.is_some() { sums.chunks * outputs } else { 0 },
+                if dalpha.is_some() { sums.chunks * each } else { 0 },
+                dx.as_ref().map_or(0, |_| dx_plan.parts()).max(dw.as_ref().map_or(0, |_| dw_plan.parts())),
+            ]
+            .map(aligned);
+            let mut workspace = gpu.workspace(room.iter().sum())?;
+            let (mut dz, rest) = workspace.as_slice_mut().split_at(room[0]);
+            let (mut db_sums, rest) = rest.split_at(room[1]);
+            let (mut dalpha_sums, mut parts) = rest.split_at(room[2]);
 
-        if makes_dz || db.is_some() || dalpha.is_some() {
-            let kernel = DenseSlopeF32 {
-                dy,
-                saved,
-                alpha,
-                dz: makes_dz.then_some(&mut dz as MemoryMut<'_>),
-                db: db.is_some().then_some(&mut db_sums as MemoryMut<'_>),
-                dalpha: dalpha.is_some().then_some(&mut dalpha_sums as MemoryMut<'_>),
-                sizes: sums.rows,
-            };
-            let dims = LaunchDims::new([sums.strips as u32, sums.chunks as u32, 1], sums::BLOCK);
-            // SAFETY: `dy` and `saved` are `[N, O]` and `alpha` fits, checked by `dense::backward`; the workspace's parts
-            // have the room that the kernel's layouts take; the grid covers the matrix.
-            unsafe { gpu.launch(dims, kernel)? };
-        }
-        if let Some((db, beta)) = db {
-            sum_columns(gpu, &sums, &db_sums, db, beta)?;
-        }
-        if let Some((dalpha, beta)) = dalpha {
-            if activation == PRELU_SHARED {
-                let n = (sums.chunks * sums.strips) as u64;
-                let kernel = DenseSumAllF32 { parts: &dalpha_sums, out: dalpha, n, beta };
-                // SAFETY: the slope's kernel wrote one element for each strip of each chunk.
-                unsafe { gpu.launch(LaunchDims::new(1, sums::BLOCK), kernel)? };
-            } else {
-                sum_columns(gpu, &sums, &dalpha_sums, dalpha, beta)?;
+            if makes_dz || db.is_some() || dalpha.is_some() {
+                let kernel = DenseSlope {
+                    dy,
+                    y,
+                    z,
+                    alpha,
+                    dz: makes_dz.then_some(&mut dz as MemoryMut<'_>),
+                    db: db.is_some().then_some(&mut db_sums as MemoryMut<'_>),
+                    dalpha: dalpha.is_some().then_some(&mut dalpha_sums as MemoryMut<'_>),
+                    sizes: sums.rows,
+                };
+                let dims = LaunchDims::new([sums.strips as u32, sums.chunks as u32, 1], sums::BLOCK);
+                // SAFETY: `dy`, `y` and `z` are `[N, O]` and `alpha` fits, checked by `dense::backward`; the workspace's
+                // parts have the room that the kernel's layouts take; the grid covers the matrix.
+                unsafe { gpu.launch(dims, kernel)? };
             }
-        }
+            let columns = sums.rows.columns;
+            let (rows, dims) = (sums.chunks as u32, LaunchDims::new(sums.strips as u32, sums::BLOCK));
+            if let Some((out, beta)) = db {
+                // SAFETY: the slope's kernel wrote `[chunks, O]`, and `db` is `[O]`.
+                unsafe { gpu.launch(dims, DenseSumColumns { parts: &db_sums, out, rows, columns, beta })? };
+            }
+            match dalpha {
+                None => {}
+                Some((out, beta)) if activation == PRELU_SHARED => {
+                    let n = (sums.chunks * sums.strips) as u64;
+                    let kernel = DenseSumAll { parts: &dalpha_sums, out, n, beta };
+                    // SAFETY: the slope's kernel wrote one element for each strip of each chunk.
+                    unsafe { gpu.launch(LaunchDims::new(1, sums::BLOCK), kernel)? };
+                }
+                Some((out, beta)) => {
+                    // SAFETY: as for `db`; there is a slope for each column.
+                    unsafe { gpu.launch(dims, DenseSumColumns { parts: &dalpha_sums, out, rows, columns, beta })? };
+                }
+            }
 
-        let dz: Memory<'_> = if makes_dz { &dz } else { dy };
-        if let Some((dx, beta)) = dx {
-            product(gpu, &dx_plan, &mut parts, dx, beta, |dx, beta| {
+            if let Some((dx, beta)) = dx {
                 let (dims, shape) = (dx_plan.dims(), dx_plan.shape);
-                // SAFETY: `dz` is `[N, O]`, `w` `[O, I]`, and `dx` `[N, I]` or the plan's parts; all begin at multiples of
-                // 256 bytes; the plan's grid covers the product.
-                unsafe {
-                    match dx_plan.tile {
-                        Tile::Large => gpu.launch(dims, DenseDxF32T128 { dz, w, dx, shape, beta }),
-                        Tile::Small => gpu.launch(dims, DenseDxF32T64 { dz, w, dx, shape, beta }),
+                let into = dx_plan.is_split().then_some(&mut parts as MemoryMut<'_>);
+                // SAFETY: `dz` and `dy` are `[N, O]`, `w` `[O, I]`, `dx` `[N, I]`, and the workspace holds the plan's parts;
+                // all begin at multiples of 256 bytes; the plan's grid covers the product.
+                for_tile!(dx_plan.tile, SIDE, unsafe {
+                    if makes_dz {
+                        gpu.launch(dims, DenseDx::<f32, S, SIDE> { dz: &dz, w, dx, parts: into, shape, beta })?
+                    } else {
+                        gpu.launch(dims, DenseDx::<S, S, SIDE> { dz: dy, w, dx, parts: into, shape, beta })?
                     }
-                }
-            })?;
-        }
-        if let Some((dw, beta)) = dw {
-            product(gpu, &dw_plan, &mut parts, dw, beta, |dw, beta| {
+                });
+                Finish::sum(dx, beta).launch(gpu, &dx_plan, &parts)?;
+            }
+            if let Some((dw, beta)) = dw {
                 let (dims, shape) = (dw_plan.dims(), dw_plan.shape);
+                let into = dw_plan.is_split().then_some(&mut parts as MemoryMut<'_>);
                 // SAFETY: as above, with `x` `[N, I]` and `dw` `[O, I]`.
-                unsafe {
-                    match dw_plan.tile {
-                        Tile::Large => gpu.launch(dims, DenseDwF32T128 { dz, x, dw, shape, beta }),
-                        Tile::Small => gpu.launch(dims, DenseDwF32T64 { dz, x, dw, shape, beta }),
+                for_tile!(dw_plan.tile, SIDE, unsafe {
+                    if makes_dz {
+                        gpu.launch(dims, DenseDw::<f32, S, SIDE> { dz: &dz, x, dw, parts: into, shape, beta })?
+                    } else {
+                        gpu.launch(dims, DenseDw::<S, S, SIDE> { dz: dy, x, dw, parts: into, shape, beta })?
                     }
-                }
-            })?;
-        }
-        Ok(())
+                });
+                Finish::sum(dw, beta).launch(gpu, &dw_plan, &parts)?;
+            }
+            Ok(())
+        })
     }
 }
 
-fn sum_columns(
-    gpu: &Gpu,
-    sums: &Sums,
-    parts: &GpuSliceMut<'_, f32>,
-    out: &mut GpuBuffer<f32>,
-    beta: f32,
-) -> Result<()> {
-    let (rows, columns) = (sums.chunks as u32, sums.rows.columns);
-    let dims = LaunchDims::new(sums.strips as u32, sums::BLOCK);
-    // SAFETY: the slope's kernel wrote `[chunks, O]`, and `out` is `[O]`.
-    unsafe { gpu.launch(dims, DenseSumColumnsF32 { parts, out, rows, columns, beta }) }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// Queues a product that is `launch`ed into `out`, or into `parts` and then added up.
-fn product(
-    gpu: &Gpu,
-    plan: &Plan,
-    parts: &mut GpuSliceMut<'_, f32>,
-    out: &mut GpuBuffer<f32>,
-    beta: f32,
-    launch: impl FnOnce(MemoryMut<'_>, f32) -> Result<()>,
-) -> Result<()> {
-    if plan.splits == 1 {
-        return launch(out, beta);
+    /// Here, where it takes no memory.
+    #[test]
+    fn refuses_sizes_that_32_bits_do_not_count() {
+        let sizes = Sizes { batch: 1 << 31, inputs: 3, outputs: 2 };
+        assert_eq!(
+            sizes.plan("dense.forward", 1 << 31, 2, 3).unwrap_err().to_string(),
+            "dense.forward: x and w is [2147483648, 3] and [2, 3], expected sizes below 2³¹ on a GPU"
+        );
     }
-    launch(parts, 0.0)?;
-    Finish { out, beta, z: None, b: None, alpha: None, activation: IDENTITY }.launch(gpu, plan, parts)
 }

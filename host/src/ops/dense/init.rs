@@ -3,7 +3,7 @@
 use rand::{Rng, RngExt};
 use rand_distr::{Distribution, StandardNormal};
 
-use crate::{Compute, Device, Error, Result, Tensor};
+use crate::{Device, Error, Real, Result, Tensor};
 
 /// A generator that gives the same numbers for the same seed on every platform and in every release of `rand`, which
 /// `rand::rngs::StdRng` does not promise: `Generator::seed_from_u64(seed)`, a method of `rand::SeedableRng`.
@@ -67,7 +67,7 @@ impl Init {
     /// # Errors
     /// [`Error::Argument`] for a parameter that is not finite, a negative standard deviation, `high` below `low`, or a
     /// fan of zero where it divides.
-    pub fn draw<T: Compute>(
+    pub fn draw<T: Real>(
         self,
         len: usize,
         fan_in: usize,
@@ -90,7 +90,7 @@ impl Init {
     ///
     /// # Errors
     /// As [`Init::draw`]; the device's own errors.
-    pub fn weights<T: Compute>(
+    pub fn weights<T: Real>(
         self,
         device: &Device,
         outputs: usize,

@@ -9,6 +9,14 @@
 //! ReLU and as negative for PReLU, as in [`relu`](crate::ops::relu) and [`prelu`](crate::ops::prelu).
 //!
 //! What backward needs of `z` is [`Saved`]: nothing for the identity, the output for ReLU, `z` itself for PReLU.
+//!
+//! With f16 and bf16, arithmetic is f32 and each result is rounded once, when it is stored; nothing in between is: `z`,
+//! `dz` and the slopes are f32. So the gradients are those of the function that forward computes, to f32's accuracy.
+//! (PReLU's `z` is the price: 4 bytes for each output, where the output has 2. `forward` with the identity and then
+//! [`prelu`](crate::ops::prelu) keeps the rounded `z` instead: half the memory, and the gradient of a function that rounds
+//! in between.) A positive `z` that f16 stores as 0, below 2⁻²⁵, has slope 0 with ReLU.
+//!
+//! Tensors are row-major, and each of `N`, `I` and `O` is below 2³¹ on a GPU.
 
 mod cpu;
 mod gpu;
@@ -17,40 +25,40 @@ mod plan;
 
 pub use init::{Generator, Init};
 
-use crate::{Compute, Error, Out, Result, Tensor, check};
+use crate::{Error, Layout, Out, Real, Result, Tensor, check};
 
 /// What is applied to the product and the bias.
 #[derive(Clone, Copy, Debug, Default)]
-pub enum Activation<'a, T: Compute> {
+pub enum Activation<'a, T: Real> {
     /// Nothing: `y = z`.
     #[default]
     Identity,
     /// `y = z` where `z > 0`, else 0; NaN stays NaN.
     Relu,
     /// `y = z` where `z > 0`, else `alpha z`; `alpha` is `[1]`, or `[O]` for one slope per output.
-    Prelu(&'a Tensor<T>),
+    Prelu(&'a Tensor<T::Compute>),
 }
 
 /// What [`backward`] needs of the forward pass besides its inputs.
 #[derive(Clone, Debug)]
-pub enum Saved<T: Compute> {
+pub enum Saved<T: Real> {
     /// The identity's slope is 1 everywhere: nothing.
     Identity,
-    /// `y > 0` exactly where `z > 0`, so the output does; it shares the memory of [`Output::y`].
+    /// `y > 0` where `z > 0`, so the output does; it shares the memory of [`Output::y`].
     Relu {
         /// The output, `[N, O]`.
         y: Tensor<T>,
     },
     /// `alpha` may be zero or negative, so that `y` does not tell the sign of `z`, and `dalpha` needs its value.
     Prelu {
-        /// The product with the bias, before the activation, `[N, O]`.
-        z: Tensor<T>,
+        /// The product with the bias, before the activation, `[N, O]`; not rounded to 16 bits.
+        z: Tensor<T::Compute>,
     },
 }
 
 /// What [`forward`] gives.
 #[derive(Clone, Debug)]
-pub struct Output<T: Compute> {
+pub struct Output<T: Real> {
     /// The layer's output, `[N, O]`.
     pub y: Tensor<T>,
     /// To be handed to [`backward`].
@@ -59,7 +67,7 @@ pub struct Output<T: Compute> {
 
 /// Where [`backward`] puts the gradients; those that are `None` are not computed.
 #[derive(Debug)]
-pub struct Gradients<'a, T: Compute> {
+pub struct Gradients<'a, T: Real> {
     /// Of the input, `[N, I]`.
     pub dx: Option<Out<'a, T>>,
     /// Of the weights, `[O, I]`.
@@ -67,11 +75,11 @@ pub struct Gradients<'a, T: Compute> {
     /// Of the bias, `[O]`.
     pub db: Option<Out<'a, T>>,
     /// Of PReLU's slopes, of `alpha`'s shape; an error with another activation.
-    pub dalpha: Option<Out<'a, T>>,
+    pub dalpha: Option<Out<'a, T::Compute>>,
 }
 
 /// None of them.
-impl<T: Compute> Default for Gradients<'_, T> {
+impl<T: Real> Default for Gradients<'_, T> {
     fn default() -> Self {
         Self { dx: None, dw: None, db: None, dalpha: None }
     }
@@ -86,7 +94,7 @@ struct Sizes {
 }
 
 /// A forward pass whose arguments have been checked.
-struct Forward<'a, T: Compute> {
+struct Forward<'a, T: Real> {
     sizes: Sizes,
     x: &'a Tensor<T>,
     w: &'a Tensor<T>,
@@ -94,11 +102,11 @@ struct Forward<'a, T: Compute> {
     activation: Activation<'a, T>,
     y: &'a mut Tensor<T>,
     /// Where backward will need it; only with PReLU.
-    z: Option<&'a mut Tensor<T>>,
+    z: Option<&'a mut Tensor<T::Compute>>,
 }
 
 /// A backward pass whose arguments have been checked.
-struct Backward<'a, T: Compute> {
+struct Backward<'a, T: Real> {
     sizes: Sizes,
     x: &'a Tensor<T>,
     w: &'a Tensor<T>,
@@ -109,18 +117,19 @@ struct Backward<'a, T: Compute> {
 
 /// What the activation's derivative is made of.
 #[derive(Clone, Copy)]
-enum Slope<'a, T: Compute> {
+enum Slope<'a, T: Real> {
     One,
     Relu { y: &'a Tensor<T> },
-    Prelu { z: &'a Tensor<T>, alpha: &'a Tensor<T> },
+    Prelu { z: &'a Tensor<T::Compute>, alpha: &'a Tensor<T::Compute> },
 }
 
 /// `act(x · wᵀ + b)`, and what [`backward`] needs of it.
 ///
 /// # Errors
-/// [`Error::Shape`] and [`Error::Device`] for tensors that do not go together; [`Error::DType`] for `f64` on a GPU; the
-/// device's own errors.
-pub fn forward<T: Compute>(
+/// [`Error::Shape`] and [`Error::Device`] for tensors that do not go together; [`Error::Layout`] for any that is not
+/// row-major; [`Error::DType`] for `f64` and [`Error::Argument`] for a size of 2³¹ and more on a GPU; the device's own
+/// errors.
+pub fn forward<T: Real>(
     x: &Tensor<T>,
     w: &Tensor<T>,
     b: Option<&Tensor<T>>,
@@ -129,7 +138,7 @@ pub fn forward<T: Compute>(
     let sizes = check_forward("dense.forward", x, w, b, activation)?;
     let mut y = Tensor::empty(x.device(), &[sizes.batch, sizes.outputs])?;
     let mut z = match activation {
-        Activation::Prelu(_) => Some(y.empty_like()?),
+        Activation::Prelu(_) => Some(Tensor::empty(x.device(), y.shape())?),
         Activation::Identity | Activation::Relu => None,
     };
     x.device().run(Forward { sizes, x, w, b, activation, y: &mut y, z: z.as_mut() })?;
@@ -145,7 +154,7 @@ pub fn forward<T: Compute>(
 ///
 /// # Errors
 /// As [`forward`].
-pub fn forward_inference<T: Compute>(
+pub fn forward_inference<T: Real>(
     x: &Tensor<T>,
     w: &Tensor<T>,
     b: Option<&Tensor<T>>,
@@ -161,7 +170,7 @@ pub fn forward_inference<T: Compute>(
 ///
 /// # Errors
 /// As [`forward`]; [`Error::Argument`] when `saved` is another activation's, or `dalpha` is asked for without PReLU.
-pub fn backward<T: Compute>(
+pub fn backward<T: Real>(
     x: &Tensor<T>,
     w: &Tensor<T>,
     activation: Activation<'_, T>,
@@ -174,6 +183,7 @@ pub fn backward<T: Compute>(
     let output = [sizes.batch, sizes.outputs];
     check::device(OP, "dy", dy, x)?;
     check::shape(OP, "dy", dy, &output)?;
+    check::in_layout(OP, "dy", dy, Layout::RowMajor)?;
     let slope = match (activation, saved) {
         (Activation::Identity, Saved::Identity) => Slope::One,
         (Activation::Relu, Saved::Relu { y }) => Slope::Relu { y },
@@ -187,17 +197,19 @@ pub fn backward<T: Compute>(
             });
         }
     };
-    if let Slope::Relu { y: saved } | Slope::Prelu { z: saved, .. } = slope {
-        check::device(OP, "saved", saved, x)?;
-        check::shape(OP, "saved", saved, &output)?;
+    match slope {
+        Slope::One => {}
+        Slope::Relu { y } => check::like(OP, "saved", y, dy)?,
+        Slope::Prelu { z, .. } => check::like(OP, "saved", z, dy)?,
     }
-    for (argument, out, shape) in
-        [("dx", &gradients.dx, x.shape()), ("dw", &gradients.dw, w.shape()), ("db", &gradients.db, &[sizes.outputs])]
-    {
+    for (argument, out, reference) in [("dx", &gradients.dx, x), ("dw", &gradients.dw, w)] {
         if let Some(out) = out {
-            check::device(OP, argument, out.tensor, x)?;
-            check::shape(OP, argument, out.tensor, shape)?;
+            check::like(OP, argument, out.tensor, reference)?;
         }
+    }
+    if let Some(db) = &gradients.db {
+        check::device(OP, "db", db.tensor, x)?;
+        check::shape(OP, "db", db.tensor, &[sizes.outputs])?;
     }
     match (&gradients.dalpha, activation) {
         (None, _) => {}
@@ -214,7 +226,7 @@ pub fn backward<T: Compute>(
     x.device().run(Backward { sizes, x, w, slope, dy, gradients })
 }
 
-impl<T: Compute> Activation<'_, T> {
+impl<T: Real> Activation<'_, T> {
     fn name(&self) -> &'static str {
         match self {
             Self::Identity => "the identity",
@@ -224,7 +236,7 @@ impl<T: Compute> Activation<'_, T> {
     }
 }
 
-impl<T: Compute> Saved<T> {
+impl<T: Real> Saved<T> {
     fn activation(&self) -> &'static str {
         match self {
             Self::Identity => "the identity",
@@ -234,25 +246,25 @@ impl<T: Compute> Saved<T> {
     }
 }
 
-fn check_forward<T: Compute>(
+fn check_forward<T: Real>(
     op: &'static str,
     x: &Tensor<T>,
     w: &Tensor<T>,
     b: Option<&Tensor<T>>,
     activation: Activation<'_, T>,
 ) -> Result<Sizes> {
-    let shape = |argument, tensor: &Tensor<T>, expected: String| {
-        Err(Error::Shape { op, argument, got: tensor.shape().to_vec(), expected })
-    };
+    let shape = |argument, got: &[usize], expected| Err(Error::Shape { op, argument, got: got.to_vec(), expected });
     let &[batch, inputs] = x.shape() else {
-        return shape("x", x, "[N, I]".into());
+        return shape("x", x.shape(), "[N, I]".into());
     };
     check::only_batch_may_be_zero(op, "x", x)?;
+    check::in_layout(op, "x", x, Layout::RowMajor)?;
     check::device(op, "w", w, x)?;
     let outputs = match *w.shape() {
         [outputs, i] if outputs > 0 && i == inputs => outputs,
-        _ => return shape("w", w, format!("[O, {inputs}] with O > 0 for x {:?}", x.shape())),
+        _ => return shape("w", w.shape(), format!("[O, {inputs}] with O > 0 for x {:?}", x.shape())),
     };
+    check::in_layout(op, "w", w, Layout::RowMajor)?;
     if let Some(b) = b {
         check::device(op, "b", b, x)?;
         check::shape(op, "b", b, &[outputs])?;
@@ -260,7 +272,7 @@ fn check_forward<T: Compute>(
     if let Activation::Prelu(alpha) = activation {
         check::device(op, "alpha", alpha, x)?;
         if ![1, outputs].contains(&alpha.len()) || alpha.shape().len() != 1 {
-            return shape("alpha", alpha, format!("[1] or [{outputs}] for w {:?}", w.shape()));
+            return shape("alpha", alpha.shape(), format!("[1] or [{outputs}] for w {:?}", w.shape()));
         }
     }
     Ok(Sizes { batch, inputs, outputs })

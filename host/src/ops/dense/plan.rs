@@ -1,9 +1,7 @@
 //! How a product is cut up for the GPU.
 
 use cuda_std::launch::LaunchDims;
-use kernels::dense::{
-    DEPTH, LARGE, LARGE_BLOCK, LARGE_PER_MULTIPROCESSOR, SMALL, SMALL_BLOCK, SMALL_PER_MULTIPROCESSOR, Shape,
-};
+use kernels::dense::{DEPTH, LARGE, MAX_GRID_Y, SMALL, Shape, block, columns_along_x, per_multiprocessor};
 
 use crate::device::tiles;
 
@@ -12,12 +10,6 @@ use crate::device::tiles;
 const MULTIPROCESSORS: u32 = 132;
 /// The least depth of a split, of large and of small tiles: below, adding the parts costs more than the splits win.
 const LEAST_DEPTH: [usize; 2] = [256, 128];
-/// Blocks that a grid can have along y.
-const MAX_GRID_Y: usize = 65_535;
-
-/// Columns that a product can have.
-pub(super) const MAX_COLUMNS: usize = MAX_GRID_Y * LARGE as usize;
-
 /// The tiles that there are kernels for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tile {
@@ -38,22 +30,19 @@ impl Plan {
     pub fn new(rows: usize, columns: usize, depth: usize) -> Option<Self> {
         let small_enough = |n: usize| u32::try_from(n).ok().filter(|&n| n < 1 << 31);
         let (r, c, d) = (small_enough(rows)?, small_enough(columns)?, small_enough(depth)?);
-        if columns > MAX_COLUMNS {
-            return None;
-        }
         let blocks = |side: u32| rows.div_ceil(side as usize) * columns.div_ceil(side as usize);
         // As many splits as fill the GPU once, where the depth is worth that many.
-        let splits = |side, per_multiprocessor: u32, least: usize| {
-            let room = (MULTIPROCESSORS * per_multiprocessor) as usize / blocks(side).max(1);
+        let splits = |side, least: usize| {
+            let room = (MULTIPROCESSORS * per_multiprocessor(side)) as usize / blocks(side).max(1);
             room.min(depth / least).max(1)
         };
-        let large = splits(LARGE, LARGE_PER_MULTIPROCESSOR, LEAST_DEPTH[0]);
+        let large = splits(LARGE, LEAST_DEPTH[0]);
         let large_fills = blocks(LARGE) * large >= MULTIPROCESSORS as usize;
-        let too_wide_for_small = columns.div_ceil(SMALL as usize) > MAX_GRID_Y;
-        let (tile, splits) = if large_fills && rows.min(columns) > SMALL as usize || too_wide_for_small {
+        let large_fits = c <= MAX_GRID_Y * LARGE;
+        let (tile, splits) = if large_fills && large_fits && rows.min(columns) > SMALL as usize {
             (Tile::Large, large)
         } else {
-            (Tile::Small, splits(SMALL, SMALL_PER_MULTIPROCESSOR, LEAST_DEPTH[1]))
+            (Tile::Small, splits(SMALL, LEAST_DEPTH[1]))
         };
         // Equal parts of whole slices; rounding up may leave fewer of them.
         let depth_per_split = d.div_ceil(splits as u32).next_multiple_of(DEPTH).max(DEPTH);
@@ -63,17 +52,25 @@ impl Plan {
 
     /// The grid and the block.
     pub fn dims(&self) -> LaunchDims {
-        let (side, block) = match self.tile {
-            Tile::Large => (LARGE, LARGE_BLOCK),
-            Tile::Small => (SMALL, SMALL_BLOCK),
-        };
         let Shape { rows, columns, .. } = self.shape;
-        LaunchDims::new([tiles(rows as usize, side), tiles(columns as usize, side), self.splits], block)
+        let side = match self.tile {
+            Tile::Large => LARGE,
+            Tile::Small => SMALL,
+        };
+        let (x, y) = (tiles(rows as usize, side), tiles(columns as usize, side));
+        let swapped = self.tile == Tile::Small && columns_along_x(columns);
+        let [x, y] = if swapped { [y, x] } else { [x, y] };
+        LaunchDims::new([x, y, self.splits], block(side))
+    }
+
+    /// Whether the depth is in more than one part.
+    pub fn is_split(&self) -> bool {
+        self.splits > 1
     }
 
     /// Elements of all parts; none where the depth is not split.
     pub fn parts(&self) -> usize {
-        if self.splits == 1 {
+        if !self.is_split() {
             return 0;
         }
         self.splits as usize * self.shape.rows as usize * self.shape.columns as usize
@@ -114,10 +111,21 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_no_grid_covers() {
-        assert_eq!(cut(1, MAX_COLUMNS, 1).0, Tile::Large);
-        assert!(Plan::new(1, MAX_COLUMNS + 1, 1).is_none());
-        assert!(Plan::new(1 << 31, 1, 1).is_none());
-        assert!(Plan::new(1, 1, 1 << 31).is_none());
+    fn refuses_what_32_bits_do_not_count() {
+        for sizes in [[1 << 31, 1, 1], [1, 1 << 31, 1], [1, 1, 1 << 31]] {
+            assert!(Plan::new(sizes[0], sizes[1], sizes[2]).is_none());
+        }
+    }
+
+    /// A grid has 2³¹ - 1 blocks along x and 65,535 along y and z.
+    #[test]
+    fn any_number_of_rows_or_columns_fits_into_a_grid() {
+        let most = (1 << 31) - 1;
+        for (rows, columns) in [(most, 1), (1, most), (100_000, 8_000_000), (8_000_000, 100_000), (129, 9_000_000)] {
+            let plan = Plan::new(rows, columns, 64).unwrap();
+            let LaunchDims { grid: [x, y, z], .. } = plan.dims();
+            assert!(x < 1 << 31 && y <= MAX_GRID_Y && z <= MAX_GRID_Y, "{plan:?}: {x} {y} {z}");
+        }
+        assert_eq!(cut(200, 8_000_000, 64).0, Tile::Large);
     }
 }

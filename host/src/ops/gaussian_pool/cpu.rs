@@ -315,6 +315,8 @@ fn gradients<'a, E: Real>(
     let (mut columns, mut spread) = (Columns::new(horizontal), Columns::new(horizontal));
     let mut pixels = vec![zero(); horizontal.image];
     for iy in rows {
+        // A row that no window covers is no term: its NaN times the zeros gathered for it would be one.
+        let parameters = parameters && !vertical.covering(iy).is_empty();
         if parameters {
             pixels.iter_mut().zip(x.row(iy)).for_each(|(pixel, x)| *pixel = x.widen());
             columns.set(&pixels);
