@@ -2,6 +2,7 @@
 
 mod edges;
 mod formula;
+mod huge;
 mod rejects;
 mod tiles;
 
@@ -43,6 +44,9 @@ pub fn tests() -> Vec<Trial> {
     tests.extend(on_each_gpu("dense::large_tiles_match_f64::f32", tiles::large_tiles::<f32, f32>));
     tests.extend(on_each_gpu("dense::large_tiles_match_f64::f16", tiles::large_tiles::<f16, f16>));
     tests.extend(on_each_gpu("dense::large_tiles_match_f64::bf16_with_f32", tiles::large_tiles::<f32, bf16>));
+    tests.extend(on_each_gpu("dense::as_the_huge_ones", huge::in_small));
+    tests.push(on_real_gpu("dense::huge_x_and_dx", huge::x_and_dx));
+    tests.push(on_real_gpu("dense::huge_w", huge::w));
     tests
 }
 
