@@ -106,22 +106,6 @@ impl Window {
         Ok(output)
     }
 
-    /// Fails where kernels that count a plane's elements in 32 bits cannot take `planes` images of this height and width.
-    ///
-    /// # Errors
-    /// As [`Window::output_size`]; [`Error::Shape`] when a plane or the number of planes passes 2³¹.
-    pub(crate) fn launch(&self, op: &'static str, planes: usize, image: [usize; 2]) -> Result<()> {
-        let windows = Windows::new(op, "x", &[1, planes.max(1), image[0], image[1]], Layout::RowMajor, self)?;
-        windows.launch::<kernels::window::Nchw>(op)?;
-        for [height, width] in [image, windows.output] {
-            if i32::try_from(height.saturating_mul(width)).is_err() {
-                let (got, expected) = (vec![height, width], "fewer than 2^31 elements a plane".into());
-                return Err(Error::Shape { op, argument: "x", got, expected });
-            }
-        }
-        Ok(())
-    }
-
     /// Fails where there are steps between the window's positions; `why` says who has none.
     pub(crate) fn check_undilated(&self, op: &'static str, why: &str) -> Result<()> {
         if self.dilation == [1, 1] {

@@ -129,8 +129,10 @@ pub(super) unsafe fn tile<T: Storage, const NHWC: bool, const W: usize>(
                     each!(t in 0 1 2 3 4 5 6 7: {
                         let row = tile.row + band + t as u32;
                         let at = pixels_of_x.first + pixels_of_x.at(row, tile.column + ix);
+                        // A row that no window covers is no term: its NaN times the zeros summed for it would be one.
+                        let counts = row < vertical.image && vertical.is_covered(row);
                         // SAFETY: loaded only where row and column are in the image.
-                        pixels[t] = unsafe { get_if(x, row < vertical.image, at) };
+                        pixels[t] = unsafe { get_if(x, counts, at) };
                     });
                 }
                 let mut window = from;

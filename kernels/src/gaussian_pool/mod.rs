@@ -150,6 +150,15 @@ impl Axis {
         output.min(self.shared_begin) + (output + 1).saturating_sub(self.shared_end)
     }
 
+    /// Whether any window covers this pixel of the image.
+    #[inline(always)]
+    fn is_covered(&self, pixel: u32) -> bool {
+        let padded = pixel + self.padding;
+        let reach = (self.output - 1) * self.stride + self.size;
+        // Only windows that leave gaps between them need the division.
+        padded < reach && (self.stride <= self.size || divide(padded, self.stride).1 < self.size)
+    }
+
     /// The windows that cover any of `count` pixels from `pixel` on: the first, and the one after the last. None when the
     /// second is not greater.
     #[inline(always)]
