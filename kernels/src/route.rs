@@ -12,10 +12,7 @@
 use cuda_std::prelude::*;
 
 use crate::elementwise::{get, put};
-use crate::window::{Covering, Nchw, Nhwc, Order, Pixel, Position, THREADS, Tiling, Window};
-
-/// Blocks that a multiprocessor has room for, at least: 64 registers a thread. With the 48 of forward it spills.
-const MIN_BLOCKS_BACKWARD: u32 = 4;
+use crate::window::{Covering, FEWER_BLOCKS, Nchw, Nhwc, Order, Pixel, Position, THREADS, Tiling, Window};
 
 /// `dx = sum of dy over the outputs whose index names the input + beta * dx`. An index past the window's last position
 /// names none.
@@ -26,7 +23,7 @@ const MIN_BLOCKS_BACKWARD: u32 = 4;
 /// keeps its promises.
 #[kernel(
     max_threads = THREADS,
-    min_blocks = MIN_BLOCKS_BACKWARD,
+    min_blocks = FEWER_BLOCKS,
     instances(T = [f32, f16, bf16], L = [Nchw, Nhwc], P = [u8, u16])
 )]
 pub unsafe fn route_backward<T: Storage, L: Order, P: Position>(

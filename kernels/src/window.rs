@@ -196,6 +196,9 @@ pub const THREADS: u32 = 256;
 /// and spills.
 pub const MIN_BLOCKS: u32 = 5;
 
+/// As [`MIN_BLOCKS`], for kernels that keep more and spill with as many: 64 registers a thread.
+pub const FEWER_BLOCKS: u32 = 4;
+
 /// Blocks along an axis of the grid other than x, at most.
 const MOST_BLOCKS: u32 = 65_535;
 

@@ -148,6 +148,12 @@ impl Crop {
         self.gather(self.huge.output_shape(), [OUTPUTS; 2], element)
     }
 
+    /// The row-major index, in the whole output, of this output of the crop.
+    pub fn output_index(&self, output: usize) -> u64 {
+        let at = [self.image, self.channel, self.at[0] + output / OUTPUTS, self.at[1] + output % OUTPUTS];
+        place(Layout::RowMajor, self.huge.output_shape(), at) as u64
+    }
+
     /// Of what the huge pass gave.
     pub fn of_output<T: Real>(&self, y: &[T]) -> ferrolayer::Result<Tensor<T>> {
         self.gather(self.huge.output_shape(), [OUTPUTS; 2], |place| y[place])

@@ -23,6 +23,7 @@ mod relu;
 mod scale_add;
 mod sgd;
 mod softmax_cross_entropy;
+mod stochastic_pool;
 mod training;
 
 use std::process::ExitCode;
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
         scale_add::tests(),
         sgd::tests(),
         softmax_cross_entropy::tests(),
+        stochastic_pool::tests(),
         training::tests(),
     ];
     libtest_mimic::run(&arguments, tests.into_iter().flatten().collect()).exit_code()

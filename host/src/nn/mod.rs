@@ -45,6 +45,7 @@ mod parameter;
 mod residual;
 mod scale_add;
 mod sequential;
+mod stochastic_pool;
 #[cfg(test)]
 mod tests;
 
@@ -62,3 +63,4 @@ pub use parameter::Parameter;
 pub use residual::Residual;
 pub use scale_add::ScaleAdd;
 pub use sequential::Sequential;
+pub use stochastic_pool::StochasticPool;

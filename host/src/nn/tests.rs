@@ -8,7 +8,7 @@ use crate::ops::Window;
 use crate::ops::avg_pool::Divisor;
 use crate::ops::gaussian_pool::Normalize;
 use crate::testing::gradcheck;
-use crate::{Compute, Device, Error, Result, Tensor};
+use crate::{Compute, Device, Error, Layout, Result, Tensor};
 
 /// Poisoning: a layer that leaves an element unwritten gives NaN.
 fn device() -> Device {
@@ -394,6 +394,48 @@ fn optimisers_leave_alone_what_is_fixed_or_has_no_gradient() {
         for ((name, now), (_, before)) in values(&model).iter().zip(&before) {
             assert_eq!(now == before, name.starts_with("0.") || name.starts_with("4."), "{name}");
         }
+    }
+}
+
+/// Draws in training, anew each time, and means in inference, which nothing goes back from.
+#[test]
+fn stochastic_pooling_draws_in_training_only() {
+    let mut layer = StochasticPool::new(&device(), Window::new([1, 8]), 1).unwrap();
+    assert_eq!(Layer::<f64>::describe(&layer), "StochasticPool([1, 8])");
+    let x = Tensor::from_vec(&device(), &[1, 1, 8, 8], (0..64).map(|i| f64::from(i % 8)).collect()).unwrap();
+    let dy = Tensor::full(&device(), &[1, 1, 8, 1], 1.0).unwrap();
+    let mut drawn = Vec::new();
+    for pass in 0..2 {
+        let y = layer.forward(&x, Mode::Train).unwrap().to_vec().unwrap();
+        let dx = layer.backward(&dy).unwrap().to_vec().unwrap();
+        for (row, (dx, y)) in dx.chunks(8).zip(&y).enumerate() {
+            // Elements are their positions in the window.
+            assert!(dx.iter().enumerate().all(|(i, dx)| *dx == f64::from(u8::from(i as f64 == *y))), "{row}: {dx:?}");
+        }
+        assert_eq!(layer.random().offset().unwrap(), pass + 1);
+        drawn.push(y);
+    }
+    assert_ne!(drawn[0], drawn[1]);
+    let means = layer.forward(&x, Mode::Eval).unwrap().to_vec().unwrap();
+    // (0 + 1 + 4 + .. + 49) / (0 + 1 + .. + 7).
+    assert!(means.iter().all(|mean| (mean - 5.0).abs() < 1e-12), "{means:?}");
+    assert!(matches!(layer.backward(&dy), Err(Error::NoForward { .. })));
+}
+
+/// Gradients come in the input's layout, also where the output has one pixel and any layout.
+#[test]
+fn pooling_layers_keep_the_channels_last() {
+    let x = input(&[2, 3, 4, 6], 1).to_layout(Layout::ChannelsLast).unwrap();
+    let whole = Window::new([4, 6]);
+    let layers: [Box<dyn Layer<f64>>; 3] = [
+        Box::new(MaxPool::new(whole)),
+        Box::new(AvgPool::new(whole)),
+        Box::new(StochasticPool::new(&device(), whole, 1).unwrap()),
+    ];
+    for mut layer in layers {
+        layer.forward(&x, Mode::Train).unwrap();
+        let dx = layer.backward(&input(&[2, 3, 1, 1], 2)).unwrap();
+        assert_eq!(dx.layout(), Some(Layout::ChannelsLast), "{}", layer.describe());
     }
 }
 

@@ -19,5 +19,6 @@ pub mod relu;
 pub mod scale_add;
 pub mod sgd;
 pub mod softmax_cross_entropy;
+pub mod stochastic_pool;
 
 pub use window::Window;
