@@ -54,6 +54,9 @@ pub fn tests() -> Vec<Trial> {
             match_cpu::<f16>(gpu, &[case])
         })
     }));
+    tests.extend(on_each_gpu("avg_pool::matches_crops", |gpu| {
+        huge::SMALL.iter().try_for_each(|small| matches_crops(gpu, small))
+    }));
     tests.extend(
         huge::LARGEST
             .map(|(name, huge)| on_real_gpu(&format!("avg_pool::huge_{name}"), move |gpu| matches_crops(gpu, &huge))),

@@ -60,6 +60,9 @@ pub fn tests() -> Vec<Trial> {
             match_cpu::<f16>(gpu, &[case])
         })
     }));
+    tests.extend(on_each_gpu("stochastic_pool::matches_crops", |gpu| {
+        huge::SMALL.iter().try_for_each(|small| matches_crops(gpu, small))
+    }));
     tests.extend(huge::LARGEST.map(|(name, huge)| {
         on_real_gpu(&format!("stochastic_pool::huge_{name}"), move |gpu| matches_crops(gpu, &huge))
     }));
@@ -312,7 +315,7 @@ fn chi_squared(counts: &[u64], weights: &[f64]) -> f64 {
 /// What a statistic with an even number of degrees of freedom passes with this probability: the survival function is
 /// `exp(-x/2) sum (x/2)^i / i!` over `i < freedom / 2`.
 fn chi_squared_bound(freedom: u32, probability: f64) -> f64 {
-    assert!(freedom % 2 == 0);
+    assert!(freedom.is_multiple_of(2));
     let survival = |x: f64| {
         let terms = (1..freedom / 2).scan(1.0, |term, i| {
             *term *= x / 2.0 / f64::from(i);
