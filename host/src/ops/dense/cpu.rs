@@ -127,7 +127,7 @@ impl<T: Real> OnCpu for Backward<'_, T> {
         let (dz, sums) = match self.slope {
             Slope::One => {
                 let dz = if products { widened(dy) } else { Cow::default() };
-                (dz, gradients.db.is_some().then(|| column_sums(self.sizes, dy)).unwrap_or_default())
+                (dz, if gradients.db.is_some() { column_sums(self.sizes, dy) } else { Sums::default() })
             }
             Slope::Relu { y } => {
                 let (dz, sums) = dz_of_relu(self.sizes, y.host()?, dy);
