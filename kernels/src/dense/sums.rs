@@ -6,7 +6,7 @@
 
 use cuda_std::prelude::*;
 
-use super::{PRELU_EACH, PRELU_SHARED};
+use super::{PRELU_EACH, PRELU_SHARED, RELU};
 use crate::elementwise::put;
 use crate::reduce::block_sum;
 
@@ -112,20 +112,23 @@ pub unsafe fn dense_slope<T: Storage>(
             unsafe {
                 let dy = dy.load_if(there, at, T::from_f32(0.0));
                 // With 1 for `y` or `z` the slope is 1, whatever `alpha` is.
-                let y = y.map(|y| y.load_if(there, at, T::from_f32(1.0)));
-                (dy, y, z.map_or(1.0, |z| z.load_if(there, at, 1.0)))
+                let saved = match (y, z) {
+                    (Some(y), _) => y.load_if(there, at, T::from_f32(1.0)).to_f32(),
+                    (None, Some(z)) => z.load_if(there, at, 1.0),
+                    (None, None) => 1.0,
+                };
+                (dy, saved)
             }
         },
-        |row, inside, (dy, y, z)| {
+        |row, inside, (dy, saved)| {
             let dy = dy.to_f32();
-            let value = match y.map(T::to_f32) {
-                Some(y) if y <= 0.0 => 0.0,
-                Some(_) => dy,
-                None if z > 0.0 => dy,
-                None => {
-                    slopes += z * dy;
-                    slope * dy
-                }
+            let value = if activation == RELU {
+                if saved <= 0.0 { 0.0 } else { dy }
+            } else if saved > 0.0 {
+                dy
+            } else {
+                slopes += saved * dy;
+                slope * dy
             };
             bias += value;
             if let Some(dz) = dz {
