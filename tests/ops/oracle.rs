@@ -25,8 +25,8 @@ trait Check {
     fn check<T: Scalar>(&self, trial: &Trial<'_>) -> Outcome;
 }
 
-/// The ops that are checked. The vectors of stochastic pooling wait for the op.
-const OPS: [&str; 12] = [
+/// The ops that are checked.
+const OPS: [&str; 13] = [
     "adam",
     "add2",
     "avg_pool",
@@ -39,6 +39,7 @@ const OPS: [&str; 12] = [
     "scale_add",
     "sgd",
     "softmax_cross_entropy",
+    "stochastic_pool",
 ];
 
 pub fn tests() -> Vec<crate::support::Trial> {
@@ -97,7 +98,7 @@ impl Op {
             Self::MaxPool(_) => "max_pool",
             Self::AvgPool(_) => "avg_pool",
             Self::GaussianPool(_) => "gaussian_pool",
-            Self::StochasticPool {} => "stochastic_pool",
+            Self::StochasticPool(_) => "stochastic_pool",
             Self::Prelu(_) => "prelu",
             Self::Relu(_) => "relu",
             Self::Add2(_) => "add2",
@@ -115,7 +116,7 @@ impl Op {
             Self::MaxPool(op) => op.check::<T>(trial),
             Self::AvgPool(op) => op.check::<T>(trial),
             Self::GaussianPool(op) => op.check::<T>(trial),
-            Self::StochasticPool {} => Err("the library has no such op to check".into()),
+            Self::StochasticPool(op) => op.check::<T>(trial),
             Self::Prelu(op) => op.check::<T>(trial),
             Self::Relu(op) => op.check::<T>(trial),
             Self::Add2(op) => op.check::<T>(trial),

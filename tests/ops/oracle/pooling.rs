@@ -1,9 +1,9 @@
 //! Pooling.
 
+use ferrolayer::Out;
 use ferrolayer::ops::avg_pool::{self, Divisor};
 use ferrolayer::ops::gaussian_pool::{self, Normalize};
-use ferrolayer::ops::{Window, max_pool};
-use ferrolayer::Out;
+use ferrolayer::ops::{Window, max_pool, stochastic_pool};
 use serde::Deserialize;
 
 use super::Check;
@@ -188,6 +188,39 @@ impl Average {
                     })
         };
         positions.iter().filter(counted).count() as f64
+    }
+}
+
+#[derive(Deserialize)]
+pub struct Stochastic {
+    #[serde(flatten)]
+    windows: Windows,
+    values: Kind,
+}
+
+impl Check for Stochastic {
+    /// The pass for inference: what training draws is random.
+    fn check<T: Scalar>(&self, trial: &Trial<'_>) -> Outcome {
+        let (window, shape) = (self.windows.window(), &self.windows.x);
+        let x = trial.input::<T>(self.values, 0, shape)?;
+        let y = stochastic_pool::forward_inference(&x.tensor, &window)?;
+
+        // Of an infinity the formula makes NaN, as infinity by infinity; here it is NaN or infinite.
+        let mut expected = trial.expected::<T>("y")?.to_vec();
+        let got = trial.elements("y", &y)?;
+        let mut sizes = vec![0.0; expected.len()];
+        self.windows.for_each_output(trial, 1, |map, output, _, positions| {
+            for pixel in positions.iter().filter_map(|position| position.pixel) {
+                let element = x.host[map * self.windows.plane() + pixel].f64();
+                // A mean is at most its largest element, and no element is counted but those above zero.
+                sizes[output] = element.max(sizes[output]);
+                if element == f64::INFINITY && !got[output].is_finite() {
+                    expected[output] = got[output];
+                }
+            }
+        })?;
+        // A sum, a quotient and another sum for each position.
+        trial.close_to("y", &y, &expected, 3 * window.positions(), &sizes)
     }
 }
 

@@ -56,7 +56,7 @@ pub enum Op {
     MaxPool(pooling::Max),
     AvgPool(pooling::Average),
     GaussianPool(pooling::Gaussian),
-    StochasticPool {},
+    StochasticPool(pooling::Stochastic),
     Prelu(elementwise::Prelu),
     Relu(elementwise::Relu),
     Add2(elementwise::Add2),
