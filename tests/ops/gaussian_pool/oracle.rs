@@ -66,15 +66,19 @@ fn window(
     let below = |d: &[f64; 2]| exponent(&nearest) - exponent(d);
     let z: f64 = counted.iter().map(|(_, d)| (-below(d)).exp()).sum();
     let weight = |d: &[f64; 2]| (-below(d)).exp() / z;
-    // The derivatives of the exponent.
+    // The derivatives of the exponent, less those at the nearest position: a number that is the same for all positions
+    // changes nothing, but would hide what is left where one has nearly all of the weight.
     let slopes = |d: &[f64; 2]| {
-        [0, 1, 2, 3].map(|p| if p < 2 { d[p] / var[p] } else { d[p - 2].powi(2) / (2.0 * var[p - 2].powi(2)) })
+        [0, 1, 2, 3].map(|p| {
+            let (axis, step) = (p % 2, d[p % 2] - nearest[p % 2]);
+            if p < 2 { step / var[axis] } else { step * (d[axis] + nearest[axis]) / (2.0 * var[axis].powi(2)) }
+        })
     };
     let average = |f: &dyn Fn(usize, &[f64; 2]) -> f64| {
         [0, 1, 2, 3].map(|p| counted.iter().map(|(_, d)| weight(d) * f(p, d)).sum::<f64>())
     };
     let mean_slopes = average(&|p, d| slopes(d)[p]);
-    let distance = |p: usize, d: &[f64; 2]| (slopes(d)[p] - slopes(&nearest)[p]).abs();
+    let distance = |p: usize, d: &[f64; 2]| slopes(d)[p].abs();
     let mean_distances = average(&distance);
     counted
         .iter()
