@@ -18,6 +18,8 @@ pub fn tests() -> Vec<Trial> {
     ];
     tests.push(on_cpu("gaussian_pool::rejects_gradients_in_another_layout", rejects_gradients_in_another_layout));
     tests.push(on_cpu("gaussian_pool::rejects_orders_that_are_no_layout", rejects_orders_that_are_no_layout));
+    let name = "gaussian_pool::rejects_what_kernels_cannot_count";
+    tests.extend(on_each_gpu(name, rejects_what_kernels_cannot_count));
     tests.extend(on_each_gpu("gaussian_pool::rejects_f64_on_a_gpu", rejects_f64_on_a_gpu));
     tests
 }
@@ -151,6 +153,39 @@ fn rejects_orders_that_are_no_layout() -> Outcome {
         forward(&zeros(&[1, 2, 4, 4]), &zeros(&[2, 1, 2]).permute(&[2, 1, 0])?),
         "gaussian_pool.forward: mean has shape [2, 1, 2] and strides [1, 2, 2], expected row-major order; \
          `Tensor::to_layout` copies it",
+    )
+}
+
+/// Empty batches, so that no memory is needed.
+fn rejects_what_kernels_cannot_count(gpu: &Device) -> Outcome {
+    let (mean, var) = (Tensor::<f32>::zeros(gpu, &[1, 1, 2])?, Tensor::full(gpu, &[1, 1, 1], 1.0f32)?);
+    let forward = |x: &[usize], layout: Layout| {
+        let x = Tensor::<f32>::empty_in(gpu, x, layout)?;
+        gaussian_pool::forward(&x, &mean, &var, &Window::new([2, 2]), Normalize::Window)
+    };
+    let counts = "planes, Gaussians and elements of a row of pixels, and fewer than 2^31 tiles of";
+    assert_error(
+        forward(&[0, 1 << 31, 2, 2], Layout::RowMajor),
+        &format!(
+            "gaussian_pool.forward: x has shape [0, 2147483648, 2, 2], expected fewer than 2^31 {counts} 16 x 1 pixels in \
+             all planes"
+        ),
+    )?;
+    assert_error(
+        forward(&[0, 1 << 20, 2, 1 << 11], Layout::ChannelsLast),
+        &format!(
+            "gaussian_pool.forward: x has shape [0, 1048576, 2, 2048], expected fewer than 2^31 {counts} 8 x 8 pixels in \
+             all planes"
+        ),
+    )?;
+    let window = Window::new([2, 2]);
+    assert_error(
+        forward(&[0, 1, 2, (1 << 31) - 1], Layout::RowMajor),
+        &format!(
+            "gaussian_pool.forward: window is {window:?} on an image of [2, 2147483647], expected fewer than 2^31 pixels \
+             along the padded image, the window and the stride together, and fewer than 2^29 weights for all ways in which \
+             windows are cut off, of all channels where these are neighbours"
+        ),
     )
 }
 

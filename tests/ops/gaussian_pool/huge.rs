@@ -183,7 +183,8 @@ fn copy(device: &Device, from: &dyn DeviceMemory<bf16>, to: &mut dyn DeviceMemor
     assert!(n <= from.len() && n <= to.len(), "{n} elements of {} to {}", from.len(), to.len());
     let launch = Add2Backward::<bf16> { dy: from, dx: to, beta: 0.0, n: n as u64 };
     // SAFETY: both hold `n` elements and are aligned, which the grid covers.
-    Ok(unsafe { gpu.launch(LaunchDims::new(tiles(n, TILE), BLOCK), launch)? })
+    unsafe { gpu.launch(LaunchDims::new(tiles(n, TILE), BLOCK), launch)? };
+    Ok(())
 }
 
 /// Repeats `pattern`, of [`PERIOD`] elements, in a tensor's memory.
