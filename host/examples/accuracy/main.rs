@@ -58,9 +58,9 @@ fn table(device: &Device) -> Result<String> {
     measure!(rows, device, add2: f32 f16 bf16);
     measure!(rows, device, scale_add: f32 f16 bf16);
     measure!(rows, device, dense: f32 f16 bf16);
-    measure!(rows, device, max_pool: f32);
-    measure!(rows, device, avg_pool: f32);
-    measure!(rows, device, gaussian_pool: f32);
+    measure!(rows, device, max_pool: f32 f16 bf16);
+    measure!(rows, device, avg_pool: f32 f16 bf16);
+    measure!(rows, device, gaussian_pool: f32 f16 bf16);
     measure!(rows, device, exp: f32);
     measure!(rows, device, softmax_cross_entropy: f32);
     Ok(format!("{device}\n\n{}", rows.table()))

@@ -68,7 +68,7 @@ pub fn dense<T: Real>(draw: &Draw<'_>) -> Result<Vec<Output>> {
 
 const IMAGES: [usize; 4] = [2, 3, 25, 20];
 
-pub fn max_pool<T: Compute>(draw: &Draw<'_>) -> Result<Vec<Output>> {
+pub fn max_pool<T: Real>(draw: &Draw<'_>) -> Result<Vec<Output>> {
     let window = Window::new([3, 3]).stride([2, 2]).padding([1, 1]);
     let x = draw.fixed::<T>(1, &IMAGES)?;
     let max_pool::Output { y, indices } = max_pool::forward(&x, &window)?;
@@ -77,7 +77,7 @@ pub fn max_pool<T: Compute>(draw: &Draw<'_>) -> Result<Vec<Output>> {
     Ok(vec![output("y", 1, &y)?, output("dx", 4, &dx)?])
 }
 
-pub fn avg_pool<T: Compute>(draw: &Draw<'_>) -> Result<Vec<Output>> {
+pub fn avg_pool<T: Real>(draw: &Draw<'_>) -> Result<Vec<Output>> {
     let (window, divisor) = (Window::new([3, 3]).stride([2, 2]).padding([1, 1]), avg_pool::Divisor::default());
     let x = draw.linear::<T>(1, &IMAGES)?;
     let y = avg_pool::forward(&x, &window, &divisor)?;
@@ -86,7 +86,7 @@ pub fn avg_pool<T: Compute>(draw: &Draw<'_>) -> Result<Vec<Output>> {
     Ok(vec![output("y", 9, &y)?, output("dx", 4, &dx)?])
 }
 
-pub fn gaussian_pool<T: Compute>(draw: &Draw<'_>) -> Result<Vec<Output>> {
+pub fn gaussian_pool<T: Real>(draw: &Draw<'_>) -> Result<Vec<Output>> {
     const SIDE: usize = 5;
     let window = Window::new([SIDE, SIDE]);
     let normalize = Normalize::Window;
@@ -108,7 +108,7 @@ pub fn gaussian_pool<T: Compute>(draw: &Draw<'_>) -> Result<Vec<Output>> {
         (dmean.values, dvar.values) = (vec![0.0; 4], vec![0.0; 4]);
         for position in 0..SIDE * SIDE {
             let at = |i: usize| i / IMAGES[3] % IMAGES[2] % SIDE * SIDE + i % IMAGES[3] % SIDE;
-            let alone = x.iter().enumerate().map(|(i, &x)| if at(i) == position { x } else { T::zero() });
+            let alone = x.iter().enumerate().map(|(i, &x)| if at(i) == position { x } else { T::of(0.0) });
             let [_, of_mean, of_var] = backward(&Tensor::from_vec(draw.device, &IMAGES, alone.collect())?)?;
             let add = |sums: &mut [f64], parts: &[f64]| sums.iter_mut().zip(parts).for_each(|(s, p)| *s += p.abs());
             add(&mut dmean.values, &of_mean.values);
