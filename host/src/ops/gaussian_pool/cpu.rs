@@ -40,10 +40,11 @@ impl<T: Real> OnCpu for Forward<'_, T> {
                 let rows = rows_per_task(width);
                 y.par_chunks_mut(rows * width).enumerate().for_each(|(i, y)| {
                     let rows = i * rows..i * rows + y.len() / width;
-                    let mut lines = y.chunks_mut(width);
+                    let mut rest = y;
                     pool(plan, gaussian, x, rows, |pooled| {
-                        let line = lines.next().into_iter().flatten();
-                        line.zip(pooled).for_each(|(y, &pooled)| *y = T::narrow(pooled));
+                        let (line, after) = std::mem::take(&mut rest).split_at_mut(width);
+                        line.iter_mut().zip(pooled).for_each(|(y, &pooled)| *y = T::narrow(pooled));
+                        rest = after;
                     });
                 });
             }),
