@@ -1,9 +1,14 @@
-//! What every op checks of its arguments, said the same way everywhere.
+//! What every op checks of its arguments, said the same way everywhere: an op calls these before it computes anything.
+//!
+//! `op` and `argument` are what the error names: `relu.backward` and `dy`.
 
 use crate::{Element, Error, Layout, Result, Tensor};
 
 /// Fails unless `tensor` has exactly this shape.
-pub(crate) fn shape<T: Element>(
+///
+/// # Errors
+/// [`Error::Shape`]
+pub fn shape<T: Element>(
     op: &'static str,
     argument: &'static str,
     tensor: &Tensor<T>,
@@ -16,7 +21,10 @@ pub(crate) fn shape<T: Element>(
 }
 
 /// Fails unless `tensor` is where `reference`, the op's first input, is.
-pub(crate) fn device<T: Element, U: Element>(
+///
+/// # Errors
+/// [`Error::Device`]
+pub fn device<T: Element, U: Element>(
     op: &'static str,
     argument: &'static str,
     tensor: &Tensor<T>,
@@ -29,11 +37,10 @@ pub(crate) fn device<T: Element, U: Element>(
 }
 
 /// Fails when a dimension other than the first, the batch, is zero.
-pub(crate) fn only_batch_may_be_zero<T: Element>(
-    op: &'static str,
-    argument: &'static str,
-    tensor: &Tensor<T>,
-) -> Result<()> {
+///
+/// # Errors
+/// [`Error::Shape`]
+pub fn only_batch_may_be_zero<T: Element>(op: &'static str, argument: &'static str, tensor: &Tensor<T>) -> Result<()> {
     if tensor.shape().iter().skip(1).all(|&d| d > 0) {
         return Ok(());
     }
@@ -46,7 +53,10 @@ pub(crate) fn only_batch_may_be_zero<T: Element>(
 }
 
 /// Fails unless `tensor` has the shape, the order in memory and the device of `reference`.
-pub(crate) fn like<T: Element, U: Element>(
+///
+/// # Errors
+/// [`Error::Device`], [`Error::Shape`] or [`Error::Layout`], whichever comes first
+pub fn like<T: Element, U: Element>(
     op: &'static str,
     argument: &'static str,
     tensor: &Tensor<T>,
@@ -65,12 +75,18 @@ pub(crate) fn like<T: Element, U: Element>(
 }
 
 /// The layout of an image, if there are kernels for it.
-pub(crate) fn image_layout<T: Element>(op: &'static str, argument: &'static str, tensor: &Tensor<T>) -> Result<Layout> {
+///
+/// # Errors
+/// [`Error::Layout`]
+pub fn image_layout<T: Element>(op: &'static str, argument: &'static str, tensor: &Tensor<T>) -> Result<Layout> {
     tensor.layout().ok_or_else(|| tensor.disordered(op, argument, &[Layout::RowMajor, Layout::ChannelsLast]))
 }
 
 /// Fails unless `tensor`, whose shape has been checked, is in this layout.
-pub(crate) fn in_layout<T: Element>(
+///
+/// # Errors
+/// [`Error::Layout`]
+pub fn in_layout<T: Element>(
     op: &'static str,
     argument: &'static str,
     tensor: &Tensor<T>,

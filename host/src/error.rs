@@ -64,6 +64,18 @@ pub enum Error {
         /// Where the others are.
         expected: String,
     },
+    /// A kernel would write to memory that another of its buffers is in, too.
+    ///
+    /// Tensors do not come to this: one that is written is no one else's, or is copied first.
+    #[error("{op}: {argument} is written, and has memory in common with {other}")]
+    Overlap {
+        /// The kernel.
+        op: &'static str,
+        /// The buffer that it writes.
+        argument: &'static str,
+        /// The other buffer.
+        other: &'static str,
+    },
     /// The device has no version of the op for this element type.
     #[error("{op}: {argument} holds {got}, which {device} does not compute; expected {expected}")]
     DType {

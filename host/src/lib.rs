@@ -2,17 +2,19 @@
 //!
 //! Each op of [`ops`] has a forward and a backward pass, for the CPU (rayon) and for NVIDIA GPUs (kernels in Rust,
 //! compiled to PTX with a stock compiler). Which one runs is decided by where the tensors are: [`Device`]. [`nn`] makes
-//! layers, losses and optimisers of them; [`testing`] holds what the passes are checked with, for users' own ops too.
+//! layers, losses and optimisers of them. Every op keeps one contract, [`op::Op`], and a user's own op keeps the same one;
+//! [`testing`] checks any op against it.
 //!
 //! No CUDA toolkit is needed to build and no driver to start.
 
-mod check;
 mod element;
 mod error;
 mod tensor;
 
+pub mod check;
 pub mod device;
 pub mod nn;
+pub mod op;
 pub mod ops;
 pub mod testing;
 

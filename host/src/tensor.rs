@@ -103,6 +103,8 @@ pub struct Tensor<T: Element> {
 enum Storage<T: Element> {
     Cpu(Vec<T>),
     Gpu(GpuBuffer<T>),
+    /// Of [`Device::Shapes`].
+    Nothing,
 }
 
 impl<T: Element> Storage<T> {
@@ -110,6 +112,7 @@ impl<T: Element> Storage<T> {
         Ok(match device {
             Device::Cpu(cpu) => Self::Cpu(vec_of(if cpu.poisons() { T::POISON } else { T::default() }, len)?),
             Device::Gpu(gpu) => Self::Gpu(gpu.allocate(len)?),
+            Device::Shapes => Self::Nothing,
         })
     }
 }
@@ -131,6 +134,7 @@ impl<T: Element> Tensor<T> {
         let storage = match device {
             Device::Cpu(_) => Storage::Cpu(values),
             Device::Gpu(gpu) => Storage::Gpu(gpu.upload(&values)?),
+            Device::Shapes => Storage::Nothing,
         };
         Ok(Self::new(device, shape, storage))
     }
@@ -199,8 +203,13 @@ impl<T: Element> Tensor<T> {
     /// # Errors
     /// A device's own errors.
     pub fn empty_like(&self) -> Result<Self> {
-        let storage = Storage::empty(&self.device, self.len())?;
-        Ok(Self { strides: self.strides.clone(), ..Self::new(&self.device, &self.shape, storage) })
+        self.empty_like_on(&self.device)
+    }
+
+    /// As [`Tensor::empty_like`], on another device and perhaps of another type.
+    pub(crate) fn empty_like_on<U: Element>(&self, device: &Device) -> Result<Tensor<U>> {
+        let storage = Storage::empty(device, self.len())?;
+        Ok(Tensor { strides: self.strides.clone(), ..Tensor::new(device, &self.shape, storage) })
     }
 
     /// A row-major one.
@@ -326,14 +335,15 @@ impl<T: Element> Tensor<T> {
     /// This tensor on `device`: itself where it is there already, else a copy.
     ///
     /// # Errors
-    /// A device's own errors.
+    /// [`Error::Device`] from [`Device::Shapes`], where there is nothing to copy; a device's own errors.
     pub fn to(&self, device: &Device) -> Result<Self> {
         if self.device == *device {
             return Ok(self.clone());
         }
-        let storage = match (device, self.memory()?) {
-            (Device::Cpu(_), values) => Storage::Cpu(values),
-            (Device::Gpu(gpu), values) => Storage::Gpu(gpu.upload(&values)?),
+        let storage = match device {
+            Device::Cpu(_) => Storage::Cpu(self.memory()?),
+            Device::Gpu(gpu) => Storage::Gpu(gpu.upload(&self.memory()?)?),
+            Device::Shapes => Storage::Nothing,
         };
         Ok(Self { strides: self.strides.clone(), ..Self::new(device, &self.shape, storage) })
     }
@@ -343,6 +353,7 @@ impl<T: Element> Tensor<T> {
         match &*self.storage {
             Storage::Cpu(values) => Ok(values.clone()),
             Storage::Gpu(buffer) => buffer.download(),
+            Storage::Nothing => Err(self.elsewhere("Tensor::to_vec", "a device with memory")),
         }
     }
 
@@ -355,7 +366,7 @@ impl<T: Element> Tensor<T> {
     /// The elements, row-major whatever their order in memory. On the GPU this waits for the passes that were queued before.
     ///
     /// # Errors
-    /// A device's own errors; this is where a kernel's fault comes out.
+    /// [`Error::Device`] for [`Device::Shapes`]; a device's own errors: this is where a kernel's fault comes out.
     pub fn to_vec(&self) -> Result<Vec<T>> {
         let memory = self.memory()?;
         if self.is_contiguous() {
@@ -397,6 +408,7 @@ impl<T: Element> Tensor<T> {
         match self.storage_mut()? {
             Storage::Cpu(own) => own.copy_from_slice(values),
             Storage::Gpu(buffer) => buffer.copy_from_slice(values)?,
+            Storage::Nothing => {}
         }
         Ok(())
     }
@@ -405,25 +417,25 @@ impl<T: Element> Tensor<T> {
     /// [`OnCpu`](crate::device::OnCpu) passes.
     ///
     /// # Errors
-    /// [`Error::Device`] when the tensor is on a GPU.
+    /// [`Error::Device`] when the tensor is elsewhere.
     pub fn host(&self) -> Result<&[T]> {
         match &*self.storage {
             Storage::Cpu(values) => Ok(values),
-            Storage::Gpu(_) => Err(self.elsewhere("Tensor::host", "the CPU")),
+            Storage::Gpu(_) | Storage::Nothing => Err(self.elsewhere("Tensor::host", "the CPU")),
         }
     }
 
     /// The elements of a tensor on the CPU, to be written.
     ///
     /// # Errors
-    /// [`Error::Device`] when the tensor is on a GPU.
+    /// [`Error::Device`] when the tensor is elsewhere.
     pub fn host_mut(&mut self) -> Result<&mut [T]> {
         if !matches!(*self.storage, Storage::Cpu(_)) {
             return Err(self.elsewhere("Tensor::host_mut", "the CPU"));
         }
         match self.storage_mut()? {
             Storage::Cpu(values) => Ok(values),
-            Storage::Gpu(_) => unreachable!("checked above"),
+            Storage::Gpu(_) | Storage::Nothing => unreachable!("checked above"),
         }
     }
 
@@ -450,7 +462,7 @@ impl<T: Element> Tensor<T> {
         self.gpu::<U>(op, argument)?;
         match self.storage_mut()? {
             Storage::Gpu(buffer) => Ok((buffer as &mut dyn Any).downcast_mut().expect("checked above")),
-            Storage::Cpu(_) => unreachable!("checked above"),
+            Storage::Cpu(_) | Storage::Nothing => unreachable!("checked above"),
         }
     }
 
@@ -468,6 +480,7 @@ impl<T: Element> Tensor<T> {
             self.storage = Arc::new(match &*self.storage {
                 Storage::Cpu(values) => Storage::Cpu(values.clone()),
                 Storage::Gpu(buffer) => Storage::Gpu(buffer.duplicate()?),
+                Storage::Nothing => Storage::Nothing,
             });
         }
         Ok(Arc::get_mut(&mut self.storage).expect("a new allocation has one owner"))

@@ -4,7 +4,7 @@ use std::num::NonZero;
 
 use ferrolayer::ops::Window;
 use ferrolayer::ops::avg_pool::{self, Divisor};
-use ferrolayer::testing::{assert_close, gradcheck};
+use ferrolayer::testing::{assert_close, gradcheck_fn};
 use ferrolayer::{Device, Layout, Out, Real, Tensor, bf16, f16};
 
 use crate::huge::{self, Huge};
@@ -311,7 +311,7 @@ fn gradient_matches_finite_difference() -> Outcome {
             let mut dx = x.empty_like()?;
             avg_pool::backward(&weights, &case.window, &divisor, &case.shape, Out::write(&mut dx))?;
             let weights = weights.to_vec()?;
-            gradcheck(&format!("x of {case:?}, {divisor:?}"), &x.to_vec()?, &dx.to_vec()?, |x| {
+            gradcheck_fn(&format!("x of {case:?}, {divisor:?}"), &x.to_vec()?, &dx.to_vec()?, |x| {
                 let x = Tensor::from_slice(&cpu, &case.shape, x).unwrap();
                 let y = avg_pool::forward(&x, &case.window, &divisor).unwrap().to_vec().unwrap();
                 y.iter().zip(&weights).map(|(y, weight)| y * weight).sum()

@@ -1,7 +1,7 @@
 //! The exponential function within bounds.
 
 use ferrolayer::ops::exp;
-use ferrolayer::testing::{assert_close, gradcheck};
+use ferrolayer::testing::{assert_close, gradcheck_fn};
 use ferrolayer::{Device, Out, Tensor};
 
 use crate::support::*;
@@ -24,7 +24,7 @@ fn gradient_matches_finite_difference() -> Outcome {
     let y = exp::forward(&tensor(&x))?;
     let mut dx = y.empty_like()?;
     exp::backward(&tensor(&x), &y, &tensor(&weights), Out::write(&mut dx))?;
-    gradcheck("x", &x, &dx.to_vec()?, |x| {
+    gradcheck_fn("x", &x, &dx.to_vec()?, |x| {
         let y = exp::forward(&tensor(x)).unwrap().to_vec().unwrap();
         y.iter().zip(&weights).map(|(y, w)| y * w).sum()
     })?;

@@ -8,6 +8,7 @@ mod support;
 mod adam;
 mod add2;
 mod avg_pool;
+mod contract;
 mod dense;
 mod device;
 mod exp;
@@ -35,6 +36,7 @@ fn main() -> ExitCode {
         adam::tests(),
         add2::tests(),
         avg_pool::tests(),
+        contract::tests(),
         dense::tests(),
         device::tests(),
         exp::tests(),

@@ -2,7 +2,7 @@
 
 use ferrolayer::ops::Window;
 use ferrolayer::ops::max_pool::{self, Indices};
-use ferrolayer::testing::{assert_close, gradcheck};
+use ferrolayer::testing::{assert_close, gradcheck_fn};
 use ferrolayer::{Device, Layout, Out, Real, Tensor, bf16, f16};
 use proptest::prelude::*;
 
@@ -501,7 +501,7 @@ fn gradient_matches_finite_difference() -> Outcome {
         let mut dx = x.empty_like()?;
         max_pool::backward(&weights, &indices, &case.window, &case.shape, Out::write(&mut dx))?;
         let weights = weights.to_vec()?;
-        gradcheck(&format!("x of {case:?}"), &at, &dx.to_vec()?, |x| {
+        gradcheck_fn(&format!("x of {case:?}"), &at, &dx.to_vec()?, |x| {
             let x = Tensor::from_slice(&cpu, &case.shape, x).unwrap();
             let y = max_pool::forward_inference(&x, &case.window).unwrap().to_vec().unwrap();
             y.iter().zip(&weights).map(|(y, weight)| y * weight).sum()

@@ -1,7 +1,7 @@
 //! Rectified linear unit.
 
 use ferrolayer::ops::relu;
-use ferrolayer::testing::{assert_close, gradcheck};
+use ferrolayer::testing::{assert_close, gradcheck_fn};
 use ferrolayer::{Device, Out, Real, Tensor, bf16, f16};
 
 use crate::support::*;
@@ -30,7 +30,7 @@ fn gradient_matches_finite_difference() -> Outcome {
     let y = relu::forward(&Tensor::from_slice(&device, &[5, 6], &x)?)?;
     let mut dx = y.empty_like()?;
     relu::backward(&y, &Tensor::from_slice(&device, &[5, 6], &weights)?, Out::write(&mut dx))?;
-    gradcheck("x", &x, &dx.to_vec()?, |x| {
+    gradcheck_fn("x", &x, &dx.to_vec()?, |x| {
         let y = relu::forward(&Tensor::from_slice(&device, &[5, 6], x).unwrap()).unwrap().to_vec().unwrap();
         y.iter().zip(&weights).map(|(y, w)| y * w).sum()
     })?;

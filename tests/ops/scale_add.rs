@@ -1,7 +1,7 @@
 //! Scaling and shifting by numbers in device memory.
 
 use ferrolayer::ops::scale_add;
-use ferrolayer::testing::{assert_close, gradcheck};
+use ferrolayer::testing::{assert_close, gradcheck_fn};
 use ferrolayer::{Device, Out, Real, Tensor, bf16, f16};
 
 use crate::support::*;
@@ -25,7 +25,7 @@ fn gradient_matches_finite_difference() -> Outcome {
     let dy = Tensor::from_slice(&device, &[12], &weights)?;
     let mut dx = dy.empty_like()?;
     scale_add::backward(&dy, &s, Out::write(&mut dx))?;
-    gradcheck("x", &x, &dx.to_vec()?, |x| {
+    gradcheck_fn("x", &x, &dx.to_vec()?, |x| {
         let y = scale_add::forward(&Tensor::from_slice(&device, &[12], x).unwrap(), &s, &c).unwrap();
         y.to_vec().unwrap().iter().zip(&weights).map(|(y, w)| y * w).sum()
     })?;

@@ -1,7 +1,7 @@
 //! Softmax and cross entropy.
 
 use ferrolayer::ops::softmax_cross_entropy::{self, Output};
-use ferrolayer::testing::{assert_close, gradcheck};
+use ferrolayer::testing::{assert_close, gradcheck_fn};
 use ferrolayer::{Device, Out, Tensor};
 
 use crate::support::*;
@@ -96,7 +96,7 @@ fn gradient_matches_finite_difference() -> Outcome {
     let log_sum = softmax_cross_entropy::forward(&tensor(&x), &targets)?.log_sum;
     let mut dx = tensor(&x);
     softmax_cross_entropy::backward(&tensor(&x), &targets, &log_sum, None, Out::write(&mut dx))?;
-    gradcheck("x", &x, &dx.to_vec()?, |x| {
+    gradcheck_fn("x", &x, &dx.to_vec()?, |x| {
         softmax_cross_entropy::forward(&tensor(x), &targets).unwrap().loss.to_vec().unwrap()[0]
     })?;
     Ok(())

@@ -2,7 +2,7 @@
 
 use ferrolayer::ops::Window;
 use ferrolayer::ops::stochastic_pool::{self, Indices, Output, Random};
-use ferrolayer::testing::{assert_close, gradcheck};
+use ferrolayer::testing::{assert_close, gradcheck_fn};
 use ferrolayer::{DType, Device, Layout, Out, Real, Tensor, bf16, f16};
 use kernels::philox;
 
@@ -424,7 +424,7 @@ fn gradient_matches_finite_difference() -> Outcome {
         let mut dx = x.empty_like()?;
         stochastic_pool::backward(&weights, &indices, &case.window, &case.shape, Out::write(&mut dx))?;
         let weights = weights.to_vec()?;
-        gradcheck(&format!("x of {case:?}"), &at, &dx.to_vec()?, |x| {
+        gradcheck_fn(&format!("x of {case:?}"), &at, &dx.to_vec()?, |x| {
             let x = Tensor::from_slice(&cpu, &case.shape, x).unwrap();
             let y = stochastic_pool::forward(&x, &case.window, &mut Random::new(&cpu, 9).unwrap()).unwrap().y;
             y.to_vec().unwrap().iter().zip(&weights).map(|(y, weight)| y * weight).sum()

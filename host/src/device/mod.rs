@@ -7,11 +7,11 @@ use std::fmt::{Display, Formatter};
 use std::str::FromStr;
 
 pub use cpu::{Cpu, accumulate};
-pub use gpu::{Gpu, GpuBuffer, GpuOptions, GpuSlice, GpuSliceMut, Graph, Workspace, tiles};
+pub use gpu::{Gpu, GpuBuffer, GpuOptions, GpuSlice, GpuSliceMut, Graph, KernelModule, Workspace, tiles};
 
 use crate::{Error, Result};
 
-/// The CPU, or one stream of one GPU.
+/// The CPU, one stream of one GPU, or no memory at all.
 ///
 /// Cheap to clone. Two devices are equal when passes on them are ordered one after another: the CPU is, and a stream
 /// with itself.
@@ -21,6 +21,10 @@ pub enum Device {
     Cpu(Cpu),
     /// A GPU's stream.
     Gpu(Gpu),
+    /// No memory: tensors here have a shape, an order in memory and an element type, but no elements, and a pass is done
+    /// when its arguments have been checked. What ops give here is what they would give elsewhere, with the same errors
+    /// ([`Op::output`](crate::op::Op::output)).
+    Shapes,
 }
 
 impl Device {
@@ -50,6 +54,7 @@ impl Device {
         match self {
             Self::Cpu(cpu) => pass.on_cpu(cpu),
             Self::Gpu(gpu) => pass.on_gpu(gpu),
+            Self::Shapes => Ok(()),
         }
     }
 
@@ -59,7 +64,7 @@ impl Device {
     /// [`Error::KernelFault`] when a kernel that was queued failed.
     pub fn synchronize(&self) -> Result<()> {
         match self {
-            Self::Cpu(_) => Ok(()),
+            Self::Cpu(_) | Self::Shapes => Ok(()),
             Self::Gpu(gpu) => gpu.synchronize(),
         }
     }
@@ -70,6 +75,7 @@ impl Display for Device {
         match self {
             Self::Cpu(_) => f.write_str("the CPU"),
             Self::Gpu(gpu) => gpu.fmt(f),
+            Self::Shapes => f.write_str("no device (shapes only)"),
         }
     }
 }
@@ -101,6 +107,25 @@ impl FromStr for Device {
 /// kernels; any other is [`Error::DType`].
 ///
 /// Kernels are compiled for given types and passes are generic: this is where the one becomes the other.
+///
+/// ```
+/// use ferrolayer::device::{Gpu, for_storage};
+/// use ferrolayer::{Real, Result, Tensor};
+///
+/// fn queue<T: Real>(gpu: &Gpu, x: &Tensor<T>) -> Result<()> {
+///     const OP: &str = "mine.forward";
+///     for_storage!(T as S, OP, "x", gpu, {
+///         let buffer = x.gpu::<S>(OP, "x")?;
+///         // A launch of a kernel with the instance `S`, with `buffer` as an argument.
+///         Ok(assert_eq!(buffer.len(), x.len()))
+///     })
+/// }
+/// # let gpu = Gpu::emulated();
+/// # queue(&gpu, &Tensor::<f32>::zeros(&ferrolayer::Device::Gpu(gpu.clone()), &[3])?)?;
+/// # Ok::<(), ferrolayer::Error>(())
+/// ```
+#[macro_export]
+#[doc(hidden)]
 macro_rules! for_storage {
     ($generic:ty as $storage:ident, $op:expr, $argument:expr, $gpu:expr, $body:expr) => {
         match <$generic as $crate::Element>::DTYPE {
@@ -126,7 +151,8 @@ macro_rules! for_storage {
         }
     };
 }
-pub(crate) use for_storage;
+#[doc(inline)]
+pub use crate::for_storage;
 
 /// A validated pass that the CPU can run.
 pub trait OnCpu {

@@ -1,6 +1,6 @@
 //! Rectifiers as layers of their own.
 
-use super::layer::{keep, take};
+use super::layer::take;
 use super::{Layer, Mode, Parameter};
 use crate::{Compute, Device, Error, Out, Result, Tensor, ops};
 
@@ -24,7 +24,7 @@ impl<T: Compute> Layer<T> for Relu<T> {
 
     fn forward(&mut self, x: &Tensor<T>, mode: Mode) -> Result<Tensor<T>> {
         let y = ops::relu::forward(x)?;
-        self.saved = keep(mode, || y.clone());
+        self.saved = mode.keep(|| y.clone());
         Ok(y)
     }
 
@@ -74,7 +74,7 @@ impl<T: Compute> Layer<T> for Prelu<T> {
 
     fn forward(&mut self, x: &Tensor<T>, mode: Mode) -> Result<Tensor<T>> {
         let y = ops::prelu::forward(x, self.weight.value())?;
-        self.saved = keep(mode, || x.clone());
+        self.saved = mode.keep(|| x.clone());
         Ok(y)
     }
 

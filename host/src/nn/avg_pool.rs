@@ -1,6 +1,6 @@
 //! Average pooling as a layer.
 
-use super::layer::{describe_window, keep, take};
+use super::layer::{describe_window, take};
 use super::{Layer, Mode};
 use crate::ops::Window;
 use crate::ops::avg_pool::{self, Divisor};
@@ -34,7 +34,7 @@ impl<T: Compute> Layer<T> for AvgPool {
 
     fn forward(&mut self, x: &Tensor<T>, mode: Mode) -> Result<Tensor<T>> {
         let y = avg_pool::forward(x, &self.window, &self.divisor)?;
-        self.saved = keep(mode, || (x.shape().to_vec(), x.layout()));
+        self.saved = mode.keep(|| (x.shape().to_vec(), x.layout()));
         Ok(y)
     }
 

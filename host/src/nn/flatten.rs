@@ -1,6 +1,6 @@
 //! Images as rows.
 
-use super::layer::{keep, take};
+use super::layer::take;
 use super::{Layer, Mode};
 use crate::{Compute, Error, Result, Tensor};
 
@@ -29,7 +29,7 @@ impl<T: Compute> Layer<T> for Flatten {
             return Err(Error::Shape { op: "flatten.forward", argument: "x", got: Vec::new(), expected });
         };
         let y = x.clone().reshape(&[*batch, rest.iter().product()])?;
-        self.saved = keep(mode, || x.shape().to_vec());
+        self.saved = mode.keep(|| x.shape().to_vec());
         Ok(y)
     }
 

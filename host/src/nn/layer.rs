@@ -1,17 +1,8 @@
 //! What every layer does.
 
-use super::Parameter;
+use super::{Mode, Parameter};
 use crate::ops::Window;
 use crate::{Compute, Error, Result, Tensor};
-
-/// What a forward pass is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// Training: what backward needs is saved.
-    Train,
-    /// Inference: nothing is saved, and what was saved before is dropped.
-    Eval,
-}
 
 /// A pass forward and a pass backward, with the parameters and the state between them.
 ///
@@ -62,14 +53,6 @@ pub trait Layer<T: Compute>: Send {
 /// What a forward in [`Mode::Train`] leaves for backward, taken out.
 pub(super) fn take<S>(saved: &mut Option<S>, layer: &str) -> Result<S> {
     saved.take().ok_or_else(|| Error::NoForward { layer: layer.to_owned() })
-}
-
-/// What to keep after a forward in this mode.
-pub(super) fn keep<S>(mode: Mode, saved: impl FnOnce() -> S) -> Option<S> {
-    match mode {
-        Mode::Train => Some(saved()),
-        Mode::Eval => None,
-    }
 }
 
 /// What differs from a window's defaults, for [`Layer::describe`].

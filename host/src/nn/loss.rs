@@ -1,7 +1,7 @@
 //! What training makes small.
 
 use super::Mode;
-use super::layer::{keep, take};
+use super::layer::take;
 use crate::ops::softmax_cross_entropy::{self, Output};
 use crate::{Compute, Out, Result, Tensor};
 
@@ -30,7 +30,7 @@ impl<T: Compute> SoftmaxCrossEntropy<T> {
     /// The op's errors.
     pub fn forward(&mut self, scores: &Tensor<T>, labels: &Tensor<u32>, mode: Mode) -> Result<Tensor<T>> {
         let Output { loss, log_sum } = softmax_cross_entropy::forward(scores, labels)?;
-        self.saved = keep(mode, || Saved { scores: scores.clone(), labels: labels.clone(), log_sum });
+        self.saved = mode.keep(|| Saved { scores: scores.clone(), labels: labels.clone(), log_sum });
         Ok(loss)
     }
 

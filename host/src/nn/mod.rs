@@ -1,6 +1,6 @@
 //! Layers that hold parameters and state, losses and optimisers: enough to train.
 //!
-//! A [`Layer`] wraps an op: its forward keeps what backward needs, its backward gives the gradient of the input and adds
+//! [`Apply`] makes a layer of any op, a user's own among them. A [`Layer`] wraps an op: its forward keeps what backward needs, its backward gives the gradient of the input and adds
 //! the gradients of its [`Parameter`]s to what they hold. Nothing here names a device: everything runs where the
 //! parameters and inputs are, and nothing waits for a GPU but the functions that read values back.
 //!
@@ -32,6 +32,7 @@
 //! ```
 
 mod activation;
+mod apply;
 mod avg_pool;
 mod dense;
 mod file;
@@ -49,13 +50,15 @@ mod stochastic_pool;
 #[cfg(test)]
 mod tests;
 
+pub use crate::op::Mode;
 pub use activation::{Prelu, Relu};
+pub use apply::Apply;
 pub use avg_pool::AvgPool;
 pub use dense::{Dense, DenseBuilder};
 pub use file::{load, save};
 pub use flatten::Flatten;
 pub use gaussian_pool::{GaussianPool, Gaussians};
-pub use layer::{Layer, Mode};
+pub use layer::Layer;
 pub use loss::SoftmaxCrossEntropy;
 pub use max_pool::MaxPool;
 pub use optimiser::{Adam, Optimiser, Sgd};

@@ -1,6 +1,6 @@
 //! A layer with a way around it.
 
-use super::layer::{keep, take};
+use super::layer::take;
 use super::{Layer, Mode, Parameter};
 use crate::{Compute, Out, Result, Tensor, ops};
 
@@ -28,7 +28,7 @@ impl<T: Compute> Layer<T> for Residual<T> {
     fn forward(&mut self, x: &Tensor<T>, mode: Mode) -> Result<Tensor<T>> {
         self.saved = None;
         let y = ops::add2::forward(x, &self.inner.forward(x, mode)?)?;
-        self.saved = keep(mode, || ());
+        self.saved = mode.keep(|| ());
         Ok(y)
     }
 

@@ -1,6 +1,6 @@
 //! A scale and a shift that are set, not trained.
 
-use super::layer::{keep, take};
+use super::layer::take;
 use super::{Layer, Mode, Parameter};
 use crate::{Compute, Device, Out, Result, Tensor, ops};
 
@@ -42,7 +42,7 @@ impl<T: Compute> Layer<T> for ScaleAdd<T> {
 
     fn forward(&mut self, x: &Tensor<T>, mode: Mode) -> Result<Tensor<T>> {
         let y = ops::scale_add::forward(x, self.scale.value(), self.shift.value())?;
-        self.saved = keep(mode, || ());
+        self.saved = mode.keep(|| ());
         Ok(y)
     }
 

@@ -58,7 +58,7 @@ impl<T: Compute> Layer<T> for Sequential<T> {
         for layer in &mut self.layers {
             y = layer.forward(&y, mode)?;
         }
-        self.saved = super::layer::keep(mode, || ());
+        self.saved = mode.keep(|| ());
         Ok(y)
     }
 

@@ -7,7 +7,7 @@ use crate::device::Cpu;
 use crate::ops::Window;
 use crate::ops::avg_pool::Divisor;
 use crate::ops::gaussian_pool::Normalize;
-use crate::testing::gradcheck;
+use crate::testing::gradcheck_fn;
 use crate::{Compute, Device, Error, Layout, Result, Tensor};
 
 /// Poisoning: a layer that leaves an element unwritten gives NaN.
@@ -85,7 +85,7 @@ fn gradients_match_finite_differences_through_every_layer() {
     let mut model = everything::<f64>(&device()).unwrap();
     let x = input(&[4, 2, 9, 9], 1);
     let (dx, gradients) = gradients(&mut model, &x);
-    gradcheck("x", &x.to_vec().unwrap(), &dx, |values| {
+    gradcheck_fn("x", &x.to_vec().unwrap(), &dx, |values| {
         let x = Tensor::from_slice(&device(), x.shape(), values).unwrap();
         loss_of(&mut model, &x)
     })
@@ -98,7 +98,7 @@ fn gradients_match_finite_differences_through_every_layer() {
     for (name, gradient) in &gradients {
         assert!(gradient.iter().any(|g| g.abs() > 1e-6), "{name} is not reached");
         let value = parameter(&mut model, name).value().to_vec().unwrap();
-        gradcheck(name, &value, gradient, |values| {
+        gradcheck_fn(name, &value, gradient, |values| {
             parameter(&mut model, name).set(values).unwrap();
             loss_of(&mut model, &x)
         })

@@ -1,6 +1,6 @@
 //! The CPU in f64 against the specification's formulas and against central differences.
 
-use ferrolayer::testing::gradcheck;
+use ferrolayer::testing::gradcheck_fn;
 
 use super::*;
 
@@ -107,7 +107,7 @@ pub fn gradient_matches_finite_difference() -> Outcome {
         let grads = backward([&x, &w, &dy_tensor], &alpha, kind, &forward(all).saved, &none, 0.0)?;
         let gradients = [("x", grads.dx), ("w", grads.dw), ("b", grads.db), ("alpha", grads.dalpha)];
         for (k, (name, gradient)) in gradients.iter().enumerate().take(if kind.is_prelu() { 4 } else { 3 }) {
-            gradcheck(&format!("{name} with {kind:?}"), all[k], gradient.host()?, |moved| {
+            gradcheck_fn(&format!("{name} with {kind:?}"), all[k], gradient.host()?, |moved| {
                 let mut at = all;
                 at[k] = moved;
                 forward(at).y.host().unwrap().iter().zip(&dy).map(|(y, dy)| y * dy).sum()

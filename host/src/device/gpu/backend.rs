@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use cuda_std::launch::{Launch, LaunchDims, MemorySpace};
 
+use super::KernelModule;
 use super::driver::Driver;
 use super::emulated::{Emulated, pointer};
 use crate::Result;
@@ -138,11 +139,11 @@ impl Backend {
 
     /// # Safety
     /// The kernel's contract, and its buffers are in [`Backend::space`].
-    pub unsafe fn launch<K: Launch>(&self, dims: LaunchDims, kernel: K) -> Result<()> {
+    pub unsafe fn launch<K: Launch>(&self, module: &'static KernelModule, dims: LaunchDims, kernel: K) -> Result<()> {
         // SAFETY: the caller's.
         unsafe {
             match self {
-                Self::Driver(driver) => driver.launch(dims, &kernel),
+                Self::Driver(driver) => driver.launch(module, dims, &kernel),
                 Self::Emulated(emulated) => emulated.launch(dims, kernel),
             }
         }

@@ -1,5 +1,6 @@
 //! A stream of a real GPU.
 
+use std::collections::hash_map::Entry::{Occupied, Vacant};
 use std::collections::{HashMap, VecDeque};
 use std::ffi::c_void;
 use std::fmt::{Display, Formatter};
@@ -10,12 +11,8 @@ use cust::context::Context;
 use cust::module::Module;
 use libcuda::{CaptureMode, DriverError, Event, Function, Graph, GraphExec, LaunchAttributes, Stream};
 
+use super::KernelModule;
 use crate::{Error, Result};
-
-/// The kernels for every GPU since Ampere.
-const PTX_SM_80: &str = include_str!("../../../ptx/ferrolayer.sm_80.ptx");
-/// The same for Hopper, whose own instructions they may use.
-const PTX_SM_90A: &str = include_str!("../../../ptx/ferrolayer.sm_90a.ptx");
 
 /// Dynamic shared memory that a kernel may use without asking.
 const SHARED_WITHOUT_ASKING: u32 = 48 * 1024;
@@ -36,9 +33,17 @@ pub struct Driver {
 struct Card {
     ordinal: u32,
     name: String,
+    compute_capability: (u32, u32),
     context: Arc<Context>,
-    module: Module,
-    functions: RwLock<HashMap<&'static str, Arc<Entry>>>,
+    /// What was loaded, by the place of its text.
+    modules: Mutex<HashMap<usize, Module>>,
+    /// What was looked up, by its module's key and its name.
+    functions: RwLock<HashMap<(usize, &'static str), Arc<Entry>>>,
+}
+
+/// What tells modules apart: each is a static of its own.
+fn key(module: &'static KernelModule) -> usize {
+    std::ptr::from_ref(module).addr()
 }
 
 /// A kernel that was looked up.
@@ -80,18 +85,15 @@ impl Card {
                 expected: format!("less than {count}, the number of GPUs"),
             });
         };
-        let ptx = match info.compute_capability {
-            (9, 0) => PTX_SM_90A,
-            (major, _) if major >= 8 => PTX_SM_80,
-            (major, minor) => {
-                return Err(Error::Argument {
-                    op: OP,
-                    argument: "ordinal",
-                    got: format!("{ordinal}, a {} of compute capability {major}.{minor}", info.name),
-                    expected: "a GPU of compute capability 8.0 or later".into(),
-                });
-            }
-        };
+        let (major, minor) = info.compute_capability;
+        if major < 8 {
+            return Err(Error::Argument {
+                op: OP,
+                argument: "ordinal",
+                got: format!("{ordinal}, a {} of compute capability {major}.{minor}", info.name),
+                expected: "a GPU of compute capability 8.0 or later".into(),
+            });
+        }
         let name = format!("GPU {ordinal} ({})", info.name);
         let during = |call| format!("{call} {name}");
         let cust =
@@ -99,25 +101,59 @@ impl Card {
         cust::init(cust::CudaFlags::empty()).map_err(cust("cuInit", during("starting")))?;
         let device = cust::device::Device::get_device(ordinal).map_err(cust("cuDeviceGet", during("opening")))?;
         let context = Context::new(device).map_err(cust("cuDevicePrimaryCtxRetain", during("opening")))?;
-        let module = libcuda::with_current(&context, || Module::from_ptx(ptx, &[]))
-            .map_err(|source| Error::Driver { during: during("entering the context of"), source })?
-            .map_err(cust("cuModuleLoadDataEx", during("loading the kernels onto")))?;
         // Keep what was freed for the next allocation instead of giving it back at each synchronisation.
         libcuda::set_release_threshold(&context, u64::MAX)
             .map_err(|source| Error::Driver { during: during("setting up the memory pool of"), source })?;
-        Ok(Self { ordinal, name, context: Arc::new(context), module, functions: RwLock::default() })
+        let card = Self {
+            ordinal,
+            name,
+            compute_capability: info.compute_capability,
+            context: Arc::new(context),
+            modules: Mutex::default(),
+            functions: RwLock::default(),
+        };
+        // Now, and not at the first launch: it takes seconds.
+        card.with_module(&super::FERROLAYER, |_| Ok(()))?;
+        Ok(card)
     }
 
-    fn function(&self, name: &'static str) -> Result<Arc<Entry>> {
-        if let Some(entry) = self.functions.read().unwrap_or_else(PoisonError::into_inner).get(name) {
+    /// Calls `f` with a module, loaded by the first call, in this GPU's context.
+    fn with_module<R>(
+        &self,
+        module: &'static KernelModule,
+        f: impl FnOnce(&Module) -> Result<R, cust::error::CudaError>,
+    ) -> Result<R> {
+        let failed = |call, during: &str, error| Error::Driver {
+            during: format!("{during} {}", self.name),
+            source: DriverError::from_cust(call, error),
+        };
+        let mut modules = self.modules.lock().unwrap_or_else(PoisonError::into_inner);
+        let work = || {
+            let loaded = match modules.entry(key(module)) {
+                Occupied(entry) => entry.into_mut(),
+                Vacant(entry) => {
+                    let loaded = Module::from_ptx(module.ptx(self.compute_capability), &[]);
+                    entry.insert(loaded.map_err(|e| failed("cuModuleLoadDataEx", "loading kernels onto", e))?)
+                }
+            };
+            f(loaded).map_err(|error| failed("cuModuleGetFunction", "looking up a kernel on", error))
+        };
+        libcuda::with_current(&self.context, work)
+            .map_err(|source| Error::Driver { during: format!("entering the context of {}", self.name), source })?
+    }
+
+    fn function(&self, module: &'static KernelModule, name: &'static str) -> Result<Arc<Entry>> {
+        let key = (key(module), name);
+        if let Some(entry) = self.functions.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
             return Ok(entry.clone());
         }
-        let failed = |source| Error::Driver { during: format!("looking up the kernel {name}"), source };
-        let raw = libcuda::with_current(&self.context, || self.module.get_function(name).map(|f| f.to_raw()))
-            .map_err(failed)?
-            .map_err(|error| failed(DriverError::from_cust("cuModuleGetFunction", error)))?;
+        let raw = self.with_module(module, |module| module.get_function(name).map(|function| function.to_raw()));
+        let raw = raw.map_err(|error| match error {
+            Error::Driver { during, source } => Error::Driver { during: format!("{during}: {name}"), source },
+            other => other,
+        })?;
         let entry = Arc::new(Entry { raw, shared_bytes: Mutex::new(SHARED_WITHOUT_ASKING) });
-        self.functions.write().unwrap_or_else(PoisonError::into_inner).insert(name, entry.clone());
+        self.functions.write().unwrap_or_else(PoisonError::into_inner).insert(key, entry.clone());
         Ok(entry)
     }
 }
@@ -239,10 +275,11 @@ impl Driver {
         &self,
         exec: &mut GraphExec,
         index: usize,
+        module: &'static KernelModule,
         dims: LaunchDims,
         kernel: &K,
     ) -> Result<()> {
-        let entry = self.entry::<K>(dims)?;
+        let entry = self.entry::<K>(module, dims)?;
         let result = kernel.with_params(|params| {
             // SAFETY: the caller's.
             unsafe { exec.set_kernel(index, entry.raw, dims.grid, dims.block, dims.shared_bytes, params) }
@@ -293,9 +330,9 @@ impl Driver {
     }
 
     /// The kernel, allowed as much shared memory as the launch asks for.
-    fn entry<K: Launch>(&self, dims: LaunchDims) -> Result<Arc<Entry>> {
+    fn entry<K: Launch>(&self, module: &'static KernelModule, dims: LaunchDims) -> Result<Arc<Entry>> {
         let name = K::KERNEL.name;
-        let entry = self.card.function(name)?;
+        let entry = self.card.function(module, name)?;
         if dims.shared_bytes > SHARED_WITHOUT_ASKING {
             let allowed = entry.allow_shared(&self.card.context, dims.shared_bytes);
             self.told(allowed, || format!("giving {name} {} bytes of shared memory", dims.shared_bytes))?;
@@ -305,9 +342,9 @@ impl Driver {
 
     /// # Safety
     /// The kernel's contract, and its buffers are this GPU's.
-    pub unsafe fn launch<K: Launch>(&self, dims: LaunchDims, kernel: &K) -> Result<()> {
+    pub unsafe fn launch<K: Launch>(&self, module: &'static KernelModule, dims: LaunchDims, kernel: &K) -> Result<()> {
         let name = K::KERNEL.name;
-        let entry = self.entry::<K>(dims)?;
+        let entry = self.entry::<K>(module, dims)?;
         self.launched.lock().unwrap_or_else(PoisonError::into_inner).note(name, dims);
         let result = kernel.with_params(|params| {
             // SAFETY: the launch type writes the parameters as the kernel declares them; the module is loaded until the

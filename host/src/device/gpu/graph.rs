@@ -13,7 +13,7 @@ use libcuda::{DriverError, GraphExec, Stream};
 use super::backend::Backend;
 use super::driver::Driver;
 use super::memory::Allocation;
-use super::{Gpu, Inner};
+use super::{Gpu, Inner, KernelModule};
 use crate::{Error, Result};
 
 /// The memory of one graph: what was allocated while it was recorded.
@@ -136,7 +136,13 @@ impl Recording {
 
     /// Takes note of a launch while a graph is recorded; where its kernels get new arguments, gives it these instead of
     /// having it queued. Whether it is still to be queued.
-    pub fn launch<K: Launch>(&self, driver: Option<&Driver>, dims: LaunchDims, kernel: &K) -> Result<bool> {
+    pub fn launch<K: Launch>(
+        &self,
+        driver: Option<&Driver>,
+        module: &'static KernelModule,
+        dims: LaunchDims,
+        kernel: &K,
+    ) -> Result<bool> {
         let (name, Some(driver)) = (K::KERNEL.name, driver) else { return Ok(true) };
         self.with(|session| {
             let Some((exec, next)) = &mut session.updated else {
@@ -159,17 +165,18 @@ impl Recording {
                 }
             }
             // SAFETY: the launch's own contract, which its caller keeps; the graph keeps what safe callers use.
-            unsafe { driver.set_kernel(exec, index, dims, kernel)? };
+            unsafe { driver.set_kernel(exec, index, module, dims, kernel)? };
             *next += 1;
             Ok(false)
         })
         .unwrap_or(Ok(true))
     }
 
-    fn begin(&self, session: Session, during: impl FnOnce() -> String) -> Result<(), (Session, Error)> {
+    /// Fails, and gives the session back, inside another.
+    fn begin(&self, session: Session) -> Result<(), Box<Session>> {
         let mut current = lock(&self.session);
         if current.is_some() {
-            return Err((session, Error::Recording { during: during() }));
+            return Err(Box::new(session));
         }
         *current = Some(session);
         self.on.store(true, Ordering::Release);
@@ -242,8 +249,8 @@ impl Gpu {
         };
         let pool = Arc::new(Pool { gpu: self.clone(), aside: driver.new_stream()?, pieces: Mutex::default() });
         let session = Session { pool, kept: Vec::new(), launches: Vec::new(), deferred: Vec::new(), updated: None };
-        let during = || format!("recording on {self}");
-        self.inner.recording.begin(session, during).map_err(|(_, error)| error)?;
+        let inside_another = |_| Error::Recording { during: format!("recording on {self}") };
+        self.inner.recording.begin(session).map_err(inside_another)?;
         let recording = EndRecording { inner: &self.inner, driver, captures: true };
         driver.begin_capture()?;
         let result = work();
@@ -303,9 +310,10 @@ impl Graph {
             deferred: Vec::new(),
             updated: Some((exec, first)),
         };
-        let begun = self.gpu.inner.recording.begin(session, || format!("updating a graph on {}", self.gpu));
-        let (session, result) = match begun {
-            Err((session, error)) => (Some(session), Err(error)),
+        let (session, result) = match self.gpu.inner.recording.begin(session) {
+            Err(session) => {
+                (Some(*session), Err(Error::Recording { during: format!("updating a graph on {}", self.gpu) }))
+            }
             Ok(()) => {
                 let recording = EndRecording { inner: &self.gpu.inner, driver, captures: false };
                 let result = work();

@@ -5,18 +5,24 @@ mod driver;
 mod emulated;
 mod graph;
 mod memory;
+mod module;
 
 use std::fmt::{Display, Formatter};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use cuda_std::launch::{Launch, LaunchDims, MemorySpace};
+use cuda_std::launch::{BufferArg, Launch, LaunchDims, MemorySpace};
 
 use self::backend::Backend;
 pub use self::graph::Graph;
 use self::graph::{Pool, Recording};
 use self::memory::Allocation;
 pub use self::memory::{GpuBuffer, GpuSlice, GpuSliceMut};
+pub use self::module::KernelModule;
 use crate::{Element, Error, Result};
+
+/// The kernels of this library.
+static FERROLAYER: KernelModule = KernelModule::new(include_str!("../../../ptx/ferrolayer.sm_80.ptx"))
+    .with_sm_90a(include_str!("../../../ptx/ferrolayer.sm_90a.ptx"));
 
 /// A stream of a GPU: passes queued on it run one after another, and the calls that queue them return at once.
 ///
@@ -182,41 +188,66 @@ impl Gpu {
         Ok(Workspace { space: self.backend().space(), address, len, _kept: kept, pool: None })
     }
 
-    /// Queues a kernel. A grid of no blocks is nothing to do.
+    /// Queues a kernel of this library; one of your own is launched from its [`KernelModule`].
     ///
     /// # Errors
-    /// [`Error::Argument`] when a buffer is not in this GPU's memory; [`Error::Emulation`] for a broken rule on an
-    /// emulated GPU; the driver's errors, among them the fault of a kernel launched before.
+    /// As [`KernelModule::launch`].
     ///
     /// # Safety
     /// The kernel's own contract holds: for these arguments and dimensions it touches nothing outside its buffers.
     pub unsafe fn launch<K: Launch>(&self, dims: LaunchDims, kernel: K) -> Result<()> {
+        // SAFETY: passed on to the caller.
+        unsafe { self.launch_from(&FERROLAYER, dims, kernel) }
+    }
+
+    /// # Safety
+    /// As [`KernelModule::launch`].
+    unsafe fn launch_from<K: Launch>(&self, module: &'static KernelModule, dims: LaunchDims, kernel: K) -> Result<()> {
         if dims.grid.contains(&0) {
             return Ok(());
         }
-        let mut elsewhere = None;
-        kernel.for_each_buffer(&mut |buffer| {
-            if buffer.space != self.backend().space() && buffer.bytes > 0 {
-                elsewhere.get_or_insert(buffer.name);
-            }
-        });
-        if let Some(argument) = elsewhere {
-            return Err(Error::Device {
-                op: K::KERNEL.name,
-                argument,
-                got: "another memory".into(),
-                expected: self.to_string(),
-            });
-        }
+        self.check_buffers(&kernel)?;
         let driver = match self.backend() {
             Backend::Driver(driver) => Some(driver),
             Backend::Emulated(_) => None,
         };
-        if !self.inner.recording.launch(driver, dims, &kernel)? {
+        if !self.inner.recording.launch(driver, module, dims, &kernel)? {
             return Ok(());
         }
         // SAFETY: passed on to the caller; the buffers are this GPU's, checked above.
-        unsafe { self.backend().launch(dims, kernel) }
+        unsafe { self.backend().launch(module, dims, kernel) }
+    }
+
+    /// Fails unless all buffers of a launch are in this GPU's memory, and those that it writes apart from all others.
+    fn check_buffers<K: Launch>(&self, kernel: &K) -> Result<()> {
+        let mut problem = None;
+        let mut index = 0;
+        kernel.for_each_buffer(&mut |buffer| {
+            if buffer.space != self.backend().space() && buffer.bytes > 0 {
+                problem.get_or_insert(Error::Device {
+                    op: K::KERNEL.name,
+                    argument: buffer.name,
+                    got: "another memory".into(),
+                    expected: self.to_string(),
+                });
+            }
+            // Buffers of tensors are never shared with one that is written. Those of other memory may be.
+            if buffer.writes {
+                let mut other_index = 0;
+                kernel.for_each_buffer(&mut |other| {
+                    if other_index != index && overlap(&buffer, &other) {
+                        problem.get_or_insert(Error::Overlap {
+                            op: K::KERNEL.name,
+                            argument: buffer.name,
+                            other: other.name,
+                        });
+                    }
+                    other_index += 1;
+                });
+            }
+            index += 1;
+        });
+        problem.map_or(Ok(()), Err)
     }
 
     /// Waits until all that was queued is done.
@@ -324,6 +355,12 @@ impl Workspace<'_> {
         // SAFETY: the guard owns the memory for as long as it is borrowed, here mutably.
         unsafe { GpuSliceMut::new(self.address, self.len, self.space) }
     }
+}
+
+/// Whether two buffers have a byte in common.
+fn overlap(a: &BufferArg, b: &BufferArg) -> bool {
+    let starts_in = |a: &BufferArg, b: &BufferArg| a.address >= b.address && a.address - b.address < b.bytes as u64;
+    a.space == b.space && a.bytes > 0 && b.bytes > 0 && (starts_in(a, b) || starts_in(b, a))
 }
 
 /// Tiles of `tile` elements that cover `n`: a grid's size.

@@ -1,7 +1,10 @@
 //! The sum of two tensors, `y = a + b`. Backward passes `dy` to both.
 
+mod contract;
 mod cpu;
 mod gpu;
+
+pub use contract::Op;
 
 use crate::{Out, Real, Result, Tensor, check};
 

@@ -6,8 +6,11 @@
 //! Backward needs nothing of the forward pass: `dx` at a position is the sum of `dy / divisor` over the windows that
 //! cover it.
 
+mod contract;
 mod cpu;
 mod gpu;
+
+pub use contract::Op;
 
 use std::num::NonZero;
 

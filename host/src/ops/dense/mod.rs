@@ -18,11 +18,13 @@
 //!
 //! Tensors are row-major, and each of `N`, `I` and `O` is below 2³¹ on a GPU.
 
+mod contract;
 mod cpu;
 mod gpu;
 mod init;
 mod plan;
 
+pub use contract::{Kind, Op};
 pub use init::{Generator, Init};
 
 use crate::{Error, Layout, Out, Real, Result, Tensor, check};

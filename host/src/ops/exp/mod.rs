@@ -4,8 +4,11 @@
 //! `y` is finite and positive for every `x` but NaN, and so are `1 / y`, `y²` and `1 / y²` in `f32`: e⁴⁰ is 2.4e17.
 //! Backward needs `x` and `y`: `dx = dy * y` where `-40 <= x <= 40`, else 0. NaN in, NaN out.
 
+mod contract;
 mod cpu;
 mod gpu;
+
+pub use contract::Op;
 
 use crate::{Compute, Out, Result, Tensor, check};
 

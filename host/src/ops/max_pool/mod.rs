@@ -14,8 +14,11 @@
 //! name all positions: `dx` at a position is the sum of `dy` over the outputs that came from it. [`flat_indices`] makes
 //! PyTorch's indices of them.
 
+mod contract;
 mod cpu;
 mod gpu;
+
+pub use contract::Op;
 
 use super::route;
 pub use super::route::Indices;

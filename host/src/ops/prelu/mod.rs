@@ -7,8 +7,11 @@
 //!
 //! At `x = 0` the slope is `alpha`. NaN in, NaN out.
 
+mod contract;
 mod cpu;
 mod gpu;
+
+pub use contract::Op;
 
 use crate::Layout::{ChannelsLast, RowMajor};
 use crate::{Error, Out, Real, Result, Tensor, check};

@@ -2,8 +2,11 @@
 //!
 //! Backward needs only `y`: `dx = dy` where `y > 0` or NaN, else 0.
 
+mod contract;
 mod cpu;
 mod gpu;
+
+pub use contract::Op;
 
 use crate::{Out, Real, Result, Tensor, check};
 

@@ -3,8 +3,11 @@
 //! `s` and `c` are tensors of one element, `f32` also where `x` is of 16 bits. The kernel reads them when it runs: a new value needs neither a rebuild nor
 //! a new launch. They are settings, not parameters: backward gives `dx = dy * s` only.
 
+mod contract;
 mod cpu;
 mod gpu;
+
+pub use contract::Op;
 
 use crate::{Out, Real, Result, Tensor, check};
 

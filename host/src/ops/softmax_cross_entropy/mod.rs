@@ -11,8 +11,11 @@
 //! A label that is no class is an error where the host can see the labels. Labels on a GPU it cannot see without waiting
 //! for them: there such a label makes the loss and its row of `dx` NaN. NaN in, NaN out.
 
+mod contract;
 mod cpu;
 mod gpu;
+
+pub use contract::Op;
 
 use crate::{Compute, Error, Out, Result, Tensor, check};
 

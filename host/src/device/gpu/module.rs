@@ -1,0 +1,62 @@
+//! PTX that kernels are launched from.
+
+use cuda_std::launch::{Launch, LaunchDims};
+
+use super::Gpu;
+use crate::Result;
+
+/// The PTX of a crate of kernels, to launch them from: a `static`, so that each GPU loads it once.
+///
+/// ```no_run
+/// # const PTX: &str = "";
+/// use ferrolayer::device::KernelModule;
+///
+/// // static KERNELS: KernelModule = KernelModule::new(include_str!("my_kernels.sm_80.ptx"));
+/// static KERNELS: KernelModule = KernelModule::new(PTX);
+/// ```
+///
+/// `cuda_builder` makes the text, from a crate or from one file. On an emulated GPU it is not read: there the kernels' own
+/// source runs.
+#[derive(Debug)]
+pub struct KernelModule {
+    sm_80: &'static str,
+    sm_90a: Option<&'static str>,
+}
+
+impl KernelModule {
+    /// PTX for compute capability 8.0, which every GPU since Ampere takes.
+    pub const fn new(sm_80: &'static str) -> Self {
+        Self { sm_80, sm_90a: None }
+    }
+
+    /// With PTX of the same kernels that Hopper takes instead, built for `sm_90a`.
+    #[must_use]
+    pub const fn with_sm_90a(self, ptx: &'static str) -> Self {
+        Self { sm_90a: Some(ptx), ..self }
+    }
+
+    /// The text for a GPU of this compute capability, 8.0 or later.
+    pub(super) fn ptx(&self, compute_capability: (u32, u32)) -> &'static str {
+        match (compute_capability, self.sm_90a) {
+            ((9, 0), Some(ptx)) => ptx,
+            _ => self.sm_80,
+        }
+    }
+
+    /// Queues a kernel of this module on `gpu`. A grid of no blocks is nothing to do. The first launch on a GPU loads the
+    /// module there, which takes milliseconds.
+    ///
+    /// # Errors
+    /// [`Error::Device`](crate::Error::Device) when a buffer is not in this GPU's memory,
+    /// [`Error::Overlap`](crate::Error::Overlap) when the kernel would write to memory that another of its buffers is in;
+    /// [`Error::Emulation`](crate::Error::Emulation) for a broken rule on an emulated GPU; the driver's errors, among them
+    /// that the module has no such kernel, and the fault of a kernel launched before.
+    ///
+    /// # Safety
+    /// The kernel's own contract holds: for these arguments and dimensions it touches nothing outside its buffers. The
+    /// module was built from the source that made the launch type `K`.
+    pub unsafe fn launch<K: Launch>(&'static self, gpu: &Gpu, dims: LaunchDims, kernel: K) -> Result<()> {
+        // SAFETY: the caller's.
+        unsafe { gpu.launch_from(self, dims, kernel) }
+    }
+}

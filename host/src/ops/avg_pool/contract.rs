@@ -1,0 +1,48 @@
+use super::Divisor;
+use crate::op::{self, Gradients, Inputs, Mode, Names};
+use crate::ops::Window;
+use crate::{Compute, Device, Result, Tensor};
+
+/// The op as [`op::Op`]: of `x`. Backward needs its shape only.
+#[derive(Clone, Copy, Debug)]
+pub struct Op {
+    /// What is averaged over.
+    pub window: Window,
+    /// What the sums are divided by.
+    pub divisor: Divisor,
+}
+
+impl<T: Compute> op::Op<T> for Op {
+    type State = ();
+    /// The input's shape.
+    type Saved = Vec<usize>;
+
+    fn name(&self) -> &'static str {
+        "avg_pool"
+    }
+
+    fn inputs(&self) -> Names {
+        Names::new(&["x"], &[])
+    }
+
+    fn state(&self, _: &Device) -> Result<()> {
+        Ok(())
+    }
+
+    fn forward(&self, _: &mut (), inputs: Inputs<'_, T>, mode: Mode) -> Result<(Tensor<T>, Option<Self::Saved>)> {
+        let ([x], []) = inputs.exactly("avg_pool.forward")?;
+        Ok((super::forward(x, &self.window, &self.divisor)?, mode.keep(|| x.shape().to_vec())))
+    }
+
+    fn backward(
+        &self,
+        _: &mut (),
+        shape: &Self::Saved,
+        _: &[&Tensor<T::Compute>],
+        dy: &Tensor<T>,
+        gradients: Gradients<'_, T>,
+    ) -> Result<()> {
+        let ([dx], []) = gradients.exactly("avg_pool.backward")?;
+        dx.map_or(Ok(()), |dx| super::backward(dy, &self.window, &self.divisor, shape, dx))
+    }
+}
