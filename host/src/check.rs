@@ -2,7 +2,7 @@
 //!
 //! `op` and `argument` are what the error names: `relu.backward` and `dy`.
 
-use crate::{Element, Error, Layout, Result, Tensor};
+use crate::{Element, Error, Layout, Out, Result, Tensor};
 
 /// Fails unless `tensor` has exactly this shape.
 ///
@@ -72,6 +72,34 @@ pub fn like<T: Element, U: Element>(
         Some(Layout::RowMajor) | None => &[Layout::RowMajor],
     };
     Err(tensor.disordered(op, argument, expected))
+}
+
+/// Fails unless `tensor`, a parameter, is where `x` is and has this shape.
+///
+/// # Errors
+/// [`Error::Device`] or [`Error::Shape`]
+pub fn parameter<T: Element, U: Element>(
+    op: &'static str,
+    argument: &'static str,
+    tensor: &Tensor<T>,
+    x: &Tensor<U>,
+    expected: &[usize],
+) -> Result<()> {
+    device(op, argument, tensor, x)?;
+    shape(op, argument, tensor, expected)
+}
+
+/// Fails unless a gradient, where it is asked for, can hold that of `reference`: [`like`].
+///
+/// # Errors
+/// As [`like`].
+pub fn gradient<T: Element, U: Element>(
+    op: &'static str,
+    argument: &'static str,
+    out: &Option<Out<'_, T>>,
+    reference: &Tensor<U>,
+) -> Result<()> {
+    out.as_ref().map_or(Ok(()), |out| like(op, argument, out.tensor, reference))
 }
 
 /// The layout of an image, if there are kernels for it.

@@ -8,7 +8,7 @@
 //! | what | where |
 //! | --- | --- |
 //! | shape, order in memory and element type of the output | [`Op::output`]: `forward` itself, on [`Device::Shapes`] |
-//! | state between calls: random state, counters, a workspace of its own | [`Op::State`], made by [`Op::state`] |
+//! | state between calls: random state, counters, a workspace of its own | [`Op::State`] |
 //! | what backward needs of a forward | [`Op::Saved`], which that forward gives |
 //! | inputs that may be overwritten | [`Op::overwrites`], [`Op::forward_in_place`] |
 //! | forward and backward per device | [`OnCpu`](crate::device::OnCpu) and [`OnGpu`](crate::device::OnGpu) of what [`Device::run`] is given |
@@ -51,9 +51,11 @@ impl Mode {
     }
 }
 
-/// What an op's inputs are called, in order: as many as it takes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// What an op and its inputs are called. It takes as many inputs, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Names {
+    /// The op.
+    pub op: &'static str,
     /// Inputs of the model's element type.
     pub data: &'static [&'static str],
     /// Parameters to be learnt: `f32` also where data is of 16 bits.
@@ -64,8 +66,8 @@ pub struct Names {
 
 impl Names {
     /// Of an op without settings.
-    pub const fn new(data: &'static [&'static str], parameters: &'static [&'static str]) -> Self {
-        Self { data, parameters, settings: &[] }
+    pub const fn new(op: &'static str, data: &'static [&'static str], parameters: &'static [&'static str]) -> Self {
+        Self { op, data, parameters, settings: &[] }
     }
 }
 
@@ -102,20 +104,36 @@ pub struct Gradients<'a, T: Real> {
     pub parameters: Vec<Option<Out<'a, T::Compute>>>,
 }
 
-impl<'a, T: Real> Gradients<'a, T> {
-    /// The gradients one by one, as [`Inputs::exactly`].
+/// What backward is given.
+#[derive(Debug)]
+pub struct Backward<'a, T: Real, S> {
+    /// What the forward saved.
+    pub saved: &'a S,
+    /// The parameters and settings that the forward was given.
+    pub parameters: &'a [&'a Tensor<T::Compute>],
+    /// The gradient of the output.
+    pub dy: &'a Tensor<T>,
+    /// Where those of the inputs go.
+    pub gradients: Gradients<'a, T>,
+}
+
+impl<'a, T: Real, S> Backward<'a, T, S> {
+    /// The parameters, the gradients of the data and those of the parameters one by one, when there are as many as
+    /// expected: `let ([beta], [dx], [dbeta]) = call.exactly(OP)?;`.
     ///
     /// # Errors
     /// As [`Inputs::exactly`].
-    #[allow(clippy::type_complexity, reason = "two arrays")]
-    pub fn exactly<const D: usize, const P: usize>(
+    #[allow(clippy::type_complexity, reason = "three arrays")]
+    pub fn exactly<const V: usize, const D: usize, const P: usize>(
         self,
         op: &'static str,
-    ) -> Result<([Option<Out<'a, T>>; D], [Option<Out<'a, T::Compute>>; P])> {
-        let wrong = |got: usize, argument, expected| wrong_count(op, argument, got, expected);
+    ) -> Result<([&'a Tensor<T::Compute>; V], [Option<Out<'a, T>>; D], [Option<Out<'a, T::Compute>>; P])> {
+        let Gradients { data, parameters } = self.gradients;
+        let wrong = |argument, got: usize, expected| wrong_count(op, argument, got, expected);
         Ok((
-            self.data.try_into().map_err(|all: Vec<_>| wrong(all.len(), "gradients", D))?,
-            self.parameters.try_into().map_err(|all: Vec<_>| wrong(all.len(), "gradients of parameters", P))?,
+            exactly(op, "parameters", self.parameters)?,
+            data.try_into().map_err(|all: Vec<_>| wrong("gradients", all.len(), D))?,
+            parameters.try_into().map_err(|all: Vec<_>| wrong("gradients of parameters", all.len(), P))?,
         ))
     }
 }
@@ -137,24 +155,16 @@ fn wrong_count(op: &'static str, argument: &'static str, got: usize, expected: u
 /// `T` is the element type of its data. Implement it for every [`Real`], and [`testing`](crate::testing) can compute the
 /// op in `f64` to check what it computes in others.
 pub trait Op<T: Real> {
-    /// What lives between calls and belongs to no single one: random state, counters, a workspace; `()` for most. Two that
-    /// one op made give the same results for the same calls.
-    type State: Send;
+    /// What lives between calls and belongs to no single one: random state, counters, a workspace; `()` for most. It lives
+    /// as long as its owner wants, a layer say, on one device; a new one is what there is before the first call. The same
+    /// calls with a new state give the same results.
+    type State: Default + Send;
     /// What backward needs of its forward, parameters excepted: inputs, outputs, or what was computed on the way. Clones
     /// of tensors take no memory of their own, and hold what they held when the original is overwritten.
     type Saved: Send;
 
-    /// The name that messages give.
-    fn name(&self) -> &'static str;
-
-    /// What the inputs are called. [`Op::forward`] and [`Op::backward`] take as many, in this order.
-    fn inputs(&self) -> Names;
-
-    /// The state for calls on `device`, which is also dropped there. [`Device::Shapes`] is one.
-    ///
-    /// # Errors
-    /// The device's own errors.
-    fn state(&self, device: &Device) -> Result<Self::State>;
+    /// What it and its inputs are called.
+    fn names(&self) -> Names;
 
     /// The output, and in [`Mode::Train`] what backward needs; where the inputs are.
     ///
@@ -167,19 +177,11 @@ pub trait Op<T: Real> {
         mode: Mode,
     ) -> Result<(Tensor<T>, Option<Self::Saved>)>;
 
-    /// The gradients that are asked for, given that of the output and what the forward saved; `parameters` are those that
-    /// it was given.
+    /// The gradients that are asked for, given that of the output and what the forward saved.
     ///
     /// # Errors
     /// As [`Op::forward`].
-    fn backward(
-        &self,
-        state: &mut Self::State,
-        saved: &Self::Saved,
-        parameters: &[&Tensor<T::Compute>],
-        dy: &Tensor<T>,
-        gradients: Gradients<'_, T>,
-    ) -> Result<()>;
+    fn backward(&self, state: &mut Self::State, call: Backward<'_, T, Self::Saved>) -> Result<()>;
 
     /// Whether the first data input may be overwritten in this mode: whether [`Op::forward_in_place`] gives its memory to
     /// the output. What backward needs may not.
@@ -218,6 +220,6 @@ pub trait Op<T: Real> {
         let parameters = parameters.collect::<Result<Vec<_>>>()?;
         let (data, parameters): (Vec<_>, Vec<_>) = (data.iter().collect(), parameters.iter().collect());
         let inputs = Inputs { data: &data, parameters: &parameters };
-        Ok(self.forward(&mut self.state(&Device::Shapes)?, inputs, Mode::Eval)?.0)
+        Ok(self.forward(&mut Self::State::default(), inputs, Mode::Eval)?.0)
     }
 }

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 
 use super::layer::take;
 use super::{Layer, Mode, Parameter};
-use crate::op::{Gradients, Inputs, Op};
+use crate::op::{Backward, Gradients, Inputs, Op};
 use crate::{Compute, Device, Error, Out, Result, Tensor};
 
 /// Any [`Op`] of one data input as a layer, with its parameters and its state.
@@ -27,8 +27,7 @@ use crate::{Compute, Device, Error, Out, Result, Tensor};
 pub struct Apply<T: Compute, O: Op<T>> {
     op: O,
     parameters: Vec<Parameter<T>>,
-    /// Made by the first forward, where that is.
-    state: Option<(Device, O::State)>,
+    state: O::State,
     /// What the op saved, and its input's shape and order in memory.
     saved: Option<(O::Saved, Tensor<T>)>,
 }
@@ -40,10 +39,10 @@ impl<T: Compute, O: Op<T>> Apply<T, O> {
     /// [`Error::Argument`] for more or fewer values than the op has names, or an op of more or less than one data input.
     pub fn new(op: O, values: Vec<Tensor<T>>) -> Result<Self> {
         const OP: &str = "Apply::new";
-        let names = op.inputs();
+        let names = op.names();
         let wrong = |argument, got: String, expected| Err(Error::Argument { op: OP, argument, got, expected });
         if names.data.len() != 1 {
-            return wrong("op", format!("{}, of {:?}", op.name(), names.data), "an op of one data input".into());
+            return wrong("op", format!("{}, of {:?}", names.op, names.data), "an op of one data input".into());
         }
         let count = names.parameters.len() + names.settings.len();
         if values.len() != count {
@@ -53,7 +52,7 @@ impl<T: Compute, O: Op<T>> Apply<T, O> {
         let trained = names.parameters.len();
         let parameter = |(i, value)| if i < trained { Parameter::new(value) } else { Parameter::fixed(value) };
         let parameters = values.into_iter().enumerate().map(parameter).collect();
-        Ok(Self { op, parameters, state: None, saved: None })
+        Ok(Self { op, parameters, state: O::State::default(), saved: None })
     }
 
     /// The op.
@@ -62,20 +61,12 @@ impl<T: Compute, O: Op<T>> Apply<T, O> {
     }
 
     fn names(&self) -> impl Iterator<Item = String> + use<T, O> {
-        let names = self.op.inputs();
+        let names = self.op.names();
         names.parameters.iter().chain(names.settings).map(|name| (*name).to_owned())
     }
 
-    /// The state for this device: what earlier calls there left, else a new one.
-    fn state<'a>(op: &O, state: &'a mut Option<(Device, O::State)>, device: &Device) -> Result<&'a mut O::State> {
-        if state.as_ref().is_none_or(|(made_on, _)| made_on != device) {
-            *state = Some((device.clone(), op.state(device)?));
-        }
-        Ok(&mut state.as_mut().expect("made above").1)
-    }
-
     fn run(&mut self, dy: &Tensor<T>, input_too: bool) -> Result<Option<Tensor<T>>> {
-        let (saved, x) = take(&mut self.saved, self.op.name())?;
+        let (saved, x) = take(&mut self.saved, self.op.names().op)?;
         let mut dx = if input_too { Some(x.empty_like_on(dy.device())?) } else { None };
         let (mut values, mut gradients) = (Vec::new(), Vec::new());
         for parameter in &mut self.parameters {
@@ -83,10 +74,9 @@ impl<T: Compute, O: Op<T>> Apply<T, O> {
             values.push(value);
             gradients.push(gradient);
         }
-        gradients.truncate(self.op.inputs().parameters.len());
-        let state = Self::state(&self.op, &mut self.state, dy.device())?;
+        gradients.truncate(self.op.names().parameters.len());
         let gradients = Gradients { data: vec![dx.as_mut().map(Out::write)], parameters: gradients };
-        self.op.backward(state, &saved, &values, dy, gradients)?;
+        self.op.backward(&mut self.state, Backward { saved: &saved, parameters: &values, dy, gradients })?;
         self.parameters.iter_mut().for_each(Parameter::accumulated);
         Ok(dx)
     }
@@ -94,14 +84,14 @@ impl<T: Compute, O: Op<T>> Apply<T, O> {
 
 impl<T: Compute, O: Op<T> + Debug + Send> Layer<T> for Apply<T, O> {
     fn describe(&self) -> String {
-        format!("{}: {:?}", self.op.name(), self.op)
+        format!("{}: {:?}", self.op.names().op, self.op)
     }
 
     fn forward(&mut self, x: &Tensor<T>, mode: Mode) -> Result<Tensor<T>> {
         self.saved = None;
         let parameters: Vec<&Tensor<T>> = self.parameters.iter().map(Parameter::value).collect();
-        let state = Self::state(&self.op, &mut self.state, x.device())?;
-        let (y, saved) = self.op.forward(state, Inputs { data: &[x], parameters: &parameters }, mode)?;
+        let inputs = Inputs { data: &[x], parameters: &parameters };
+        let (y, saved) = self.op.forward(&mut self.state, inputs, mode)?;
         let shape = x.to(&Device::Shapes)?;
         self.saved = saved.map(|saved| (saved, shape));
         Ok(y)

@@ -39,7 +39,7 @@ pub fn compare_devices<T: Real, O: Op<T> + Op<f64>>(
     inputs: Inputs<'_, f64>,
     devices: [&Device; 2],
 ) -> Result<(), Failure> {
-    let name = Op::<T>::name(op);
+    let name = Op::<T>::names(op).op;
     let cpu = Device::Cpu(Cpu::poisoning());
     // What all three compute with: the same numbers, those that `T` can hold.
     let point = Point::<T>::new(&cpu, inputs)?;
@@ -134,12 +134,12 @@ fn keeps_contract<T: Real, O: Op<T>>(
     dy: &Tensor<T>,
     device: &Device,
 ) -> Result<Vec<Computed<T>>, Failure> {
-    let broken = |what: String| Failure::Contract { op: op.name(), device: device.to_string(), what };
-    let names = op.inputs();
+    let broken = |what: String| Failure::Contract { op: op.names().op, device: device.to_string(), what };
+    let names = op.names();
     let (point, dy) = (&point.to(device)?, &dy.to(device)?);
 
     let forward = |mode| -> Result<_> {
-        let mut state = op.state(device)?;
+        let mut state = O::State::default();
         let (y, saved) = op.forward(&mut state, point.inputs().of(), mode)?;
         Ok((y, saved, state))
     };
@@ -178,7 +178,7 @@ fn keeps_contract<T: Real, O: Op<T>>(
     for mode in [Mode::Train, Mode::Eval] {
         let x = point.data[0].clone();
         let mut overwritten = x.clone();
-        let mut state = op.state(device)?;
+        let mut state = O::State::default();
         let all = point.inputs();
         let others = Inputs { data: &all.of().data[1..], ..all.of() };
         let saved = op.forward_in_place(&mut state, &mut overwritten, others, mode)?;
@@ -216,10 +216,10 @@ fn refuses<T: Real, O: Op<T>>(op: &O, point: &Point<T>, dy: &Tensor<T>, device: 
         other => {
             let found = other.map_or_else(|error| format!("said: {error}"), |()| "succeeded".into());
             let what = format!("with {what} it should be {expected}, and it {found}");
-            Err(Failure::Contract { op: op.name(), device: device.to_string(), what })
+            Err(Failure::Contract { op: op.names().op, device: device.to_string(), what })
         }
     };
-    let names = op.inputs();
+    let names = op.names();
     let elsewhere: fn(&Error) -> bool = |error| matches!(error, Error::Device { .. });
     let misshapen: fn(&Error) -> bool = |error| matches!(error, Error::Shape { .. });
 
@@ -231,7 +231,7 @@ fn refuses<T: Real, O: Op<T>>(op: &O, point: &Point<T>, dy: &Tensor<T>, device: 
         } else {
             moved.parameters[number - of_data] = moved.parameters[number - of_data].to(&Device::Shapes)?;
         }
-        let result = op.forward(&mut op.state(device)?, moved.inputs().of(), Mode::Train).map(drop);
+        let result = op.forward(&mut O::State::default(), moved.inputs().of(), Mode::Train).map(drop);
         let all: Vec<_> = names.data.iter().chain(names.parameters).chain(names.settings).collect();
         expect(format!("{} elsewhere", all[number]), result, elsewhere, "Error::Device")?;
     }
@@ -241,7 +241,7 @@ fn refuses<T: Real, O: Op<T>>(op: &O, point: &Point<T>, dy: &Tensor<T>, device: 
         [first, rest @ ..] => [&[first + 1], rest].concat(),
     };
     let backward = |dy: &Tensor<T>, change: &dyn Fn(&mut Vec<Numbers<T>>) -> Result<()>| -> Result<Result<()>> {
-        let mut state = op.state(device)?;
+        let mut state = O::State::default();
         let (_, saved) = op.forward(&mut state, point.inputs().of(), Mode::Train)?;
         let Some(saved) = saved else { return Ok(Ok(())) };
         let mut outs = point.gradients_like(op, NAN)?;
@@ -278,9 +278,8 @@ fn refuses<T: Real, O: Op<T>>(op: &O, point: &Point<T>, dy: &Tensor<T>, device: 
 /// For each result of [`keeps_contract`], how far it may be off.
 fn bounds<O: Op<f64>>(op: &O, point: &Point<f64>, dy: &Tensor<f64>) -> Result<Vec<Bound>> {
     const RELATIVE: f64 = 1e-5;
-    let device = dy.device();
     let results = |point: &Point<f64>, dy: &Tensor<f64>| -> Result<Vec<Vec<f64>>> {
-        let forward = |mode| op.forward(&mut op.state(device)?, point.inputs().of(), mode)?.0.to_vec();
+        let forward = |mode| op.forward(&mut O::State::default(), point.inputs().of(), mode)?.0.to_vec();
         let mut all = vec![forward(Mode::Train)?, forward(Mode::Eval)?];
         for gradient in point.gradients(op, dy, (NAN, 0.0), Wanted::All)? {
             all.push(gradient.to_vec()?);

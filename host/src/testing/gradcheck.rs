@@ -72,14 +72,14 @@ const STEP: f64 = 1e-5;
 pub fn gradcheck<O: Op<f64>>(op: &O, inputs: Inputs<'_, f64>) -> Result<(), Failure> {
     const MOVES: u32 = 8;
     let device = Device::Cpu(Cpu::poisoning());
-    let names = op.inputs();
+    let names = op.names();
     let mut point = Point::<f64>::new(&device, inputs)?;
     let count = point.check_count(op)?;
     let y = op.output(point.inputs().of())?;
     let weights: Tensor<f64> = super::normal(&device, WEIGHTS_SEED, y.shape())?.in_order_of(&y)?;
     let factors = weights.to_vec()?;
     let loss = |point: &Point<f64>| -> Result<f64> {
-        let (y, _) = op.forward(&mut op.state(&device)?, point.inputs().of(), Mode::Train)?;
+        let (y, _) = op.forward(&mut O::State::default(), point.inputs().of(), Mode::Train)?;
         Ok(y.to_vec()?.iter().zip(&factors).map(|(y, factor)| y * factor).sum())
     };
     let mut moves = 0;
@@ -106,10 +106,10 @@ pub fn gradcheck<O: Op<f64>>(op: &O, inputs: Inputs<'_, f64>) -> Result<(), Fail
             }
             let Err(mismatch) = checked else { continue };
             if !kink {
-                return Err(Failure::Gradient { op: op.name(), mismatch });
+                return Err(Failure::Gradient { op: op.names().op, mismatch });
             }
             if moves == MOVES * u32::try_from(at.len()).unwrap_or(u32::MAX) {
-                return Err(Failure::Kink { op: op.name(), input: names.name(number), index: mismatch.index });
+                return Err(Failure::Kink { op: op.names().op, input: names.name(number), index: mismatch.index });
             }
             moves += 1;
             let mut away = at;
@@ -187,7 +187,7 @@ mod tests {
         let mut gradient: Vec<f64> = at.iter().map(|v| 3.0 * v * v).collect();
         gradcheck_fn("x", &at, &gradient, loss).unwrap();
         gradient[1] *= 1.0001;
-        let error = gradcheck("x", &at, &gradient, loss).unwrap_err();
+        let error = gradcheck_fn("x", &at, &gradient, loss).unwrap_err();
         assert_eq!(error.index, 1);
         gradient[1] = f64::NAN;
         gradcheck_fn("x", &at, &gradient, loss).unwrap_err();

@@ -1,6 +1,6 @@
 //! An op's inputs, held for a check.
 
-use crate::op::{Gradients, Inputs, Mode, Names, Op};
+use crate::op::{Backward, Gradients, Inputs, Mode, Names, Op};
 use crate::{Device, Element, Error, Out, Real, Result, Tensor};
 
 /// The inputs of an op on one device.
@@ -110,13 +110,13 @@ impl<T: Real> Point<T> {
 
     /// How many gradients there are, when there are as many inputs as the op has names.
     pub fn check_count<O: Op<T>>(&self, op: &O) -> Result<usize> {
-        let names = op.inputs();
+        let names = op.names();
         let expected = (names.data.len(), names.parameters.len() + names.settings.len());
         if (self.data.len(), self.parameters.len()) == expected && expected.0 > 0 {
             return Ok(names.data.len() + names.parameters.len());
         }
         Err(Error::Argument {
-            op: op.name(),
+            op: op.names().op,
             argument: "inputs",
             got: format!("{} data and {} parameters", self.data.len(), self.parameters.len()),
             expected: format!("{names:?}"),
@@ -131,7 +131,7 @@ impl<T: Real> Point<T> {
             Ok(tensor)
         }
         let of_data = self.data.iter().map(|like| filled(like, old).map(Numbers::Data));
-        let parameters = self.parameters.iter().take(op.inputs().parameters.len());
+        let parameters = self.parameters.iter().take(op.names().parameters.len());
         of_data.chain(parameters.map(|like| filled(like, old).map(Numbers::Parameter))).collect()
     }
 
@@ -153,7 +153,8 @@ impl<T: Real> Point<T> {
             }
         }
         let values: Vec<_> = self.parameters.iter().collect();
-        op.backward(state, saved, &values, dy, Gradients { data, parameters })
+        let gradients = Gradients { data, parameters };
+        op.backward(state, Backward { saved, parameters: &values, dy, gradients })
     }
 
     /// Forward and backward with a new state, into gradients that hold `old`.
@@ -164,9 +165,9 @@ impl<T: Real> Point<T> {
         (old, beta): (Old, f64),
         wanted: Wanted,
     ) -> Result<Vec<Numbers<T>>> {
-        let mut state = op.state(dy.device())?;
+        let mut state = O::State::default();
         let (_, saved) = op.forward(&mut state, self.inputs().of(), Mode::Train)?;
-        let saved = saved.ok_or_else(|| Error::NoForward { layer: op.name().into() })?;
+        let saved = saved.ok_or_else(|| Error::NoForward { layer: op.names().op.into() })?;
         let mut outs = self.gradients_like(op, old)?;
         self.backward(op, (&mut state, &saved), dy, beta, wanted, &mut outs)?;
         Ok(outs)

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use ferrolayer::device::GpuOptions;
-use ferrolayer::op::{self, Gradients, Inputs, Mode, Names};
+use ferrolayer::op::{self, Backward, Inputs, Mode, Names};
 use ferrolayer::ops::scale_add;
 use ferrolayer::testing::{Failure, compare_devices, gradcheck};
 use ferrolayer::{Device, Out, Real, Result, Tensor, check};
@@ -58,16 +58,8 @@ impl<T: Real> op::Op<T> for Twice {
     type State = ();
     type Saved = ();
 
-    fn name(&self) -> &'static str {
-        "twice"
-    }
-
-    fn inputs(&self) -> Names {
-        Names::new(&["x"], &["p"])
-    }
-
-    fn state(&self, _: &Device) -> Result<()> {
-        Ok(())
+    fn names(&self) -> Names {
+        Names::new("twice", &["x"], &["p"])
     }
 
     fn forward(&self, _: &mut (), inputs: Inputs<'_, T>, mode: Mode) -> Result<(Tensor<T>, Option<()>)> {
@@ -88,15 +80,9 @@ impl<T: Real> op::Op<T> for Twice {
         Ok((y, saved))
     }
 
-    fn backward(
-        &self,
-        _: &mut (),
-        _: &(),
-        _: &[&Tensor<T::Compute>],
-        dy: &Tensor<T>,
-        gradients: Gradients<'_, T>,
-    ) -> Result<()> {
-        let ([dx], [dp]) = gradients.exactly("twice.backward")?;
+    fn backward(&self, _: &mut (), call: Backward<'_, T, ()>) -> Result<()> {
+        let dy = call.dy;
+        let ([_], [dx], [dp]) = call.exactly("twice.backward")?;
         let device = dy.device();
         if let Some(dp) = dp {
             check::device("twice.backward", "dp", dp.tensor, dy)?;

@@ -2,7 +2,7 @@
 
 use ferrolayer::device::{Cpu, Gpu, OnCpu, OnGpu};
 use ferrolayer::nn::{Apply, Layer, Sequential};
-use ferrolayer::op::{Gradients, Inputs, Mode, Names, Op};
+use ferrolayer::op::{Backward, Inputs, Mode, Names, Op};
 use ferrolayer::testing::{compare_devices, gradcheck, normal};
 use ferrolayer::{Device, Error, Out, Real, Result, Tensor, check};
 
@@ -22,11 +22,9 @@ struct Dropout {
     seed: u64,
 }
 
-/// Seeds for the calls to come.
-#[derive(Debug)]
-struct Draws {
-    next: u64,
-}
+/// How many there were.
+#[derive(Debug, Default)]
+struct Draws(u64);
 
 /// `y = x * mask`, and `dx = dy * mask`.
 struct Masked<'a, T: Real> {
@@ -54,16 +52,8 @@ impl<T: Real> Op<T> for Dropout {
     /// The mask.
     type Saved = Tensor<T>;
 
-    fn name(&self) -> &'static str {
-        "dropout"
-    }
-
-    fn inputs(&self) -> Names {
-        Names::new(&["x"], &[])
-    }
-
-    fn state(&self, _: &Device) -> Result<Draws> {
-        Ok(Draws { next: self.seed })
+    fn names(&self) -> Names {
+        Names::new("dropout", &["x"], &[])
     }
 
     fn forward(&self, state: &mut Draws, inputs: Inputs<'_, T>, mode: Mode) -> Result<(Tensor<T>, Option<Tensor<T>>)> {
@@ -71,25 +61,19 @@ impl<T: Real> Op<T> for Dropout {
         if mode == Mode::Eval {
             return Ok((x.clone(), None));
         }
-        let mask = normal::<f64>(&Device::cpu(), state.next, x.shape())?.to_vec()?;
+        let mask = normal::<f64>(&Device::cpu(), self.seed + state.0, x.shape())?.to_vec()?;
         let mask: Vec<_> = mask.into_iter().map(|v| T::of(if v > 0.0 { 2.0 } else { 0.0 })).collect();
         let mask = Tensor::from_vec(x.device(), x.shape(), mask)?;
         let mut y = x.empty_like()?;
         x.device().run(Masked { x, mask: &mask, y: Out::write(&mut y) })?;
-        state.next += 1;
+        state.0 += 1;
         Ok((y, Some(mask)))
     }
 
-    fn backward(
-        &self,
-        _: &mut Draws,
-        mask: &Tensor<T>,
-        _: &[&Tensor<T::Compute>],
-        dy: &Tensor<T>,
-        gradients: Gradients<'_, T>,
-    ) -> Result<()> {
+    fn backward(&self, _: &mut Draws, call: Backward<'_, T, Tensor<T>>) -> Result<()> {
         const OP: &str = "dropout.backward";
-        let ([dx], []) = gradients.exactly(OP)?;
+        let (mask, dy) = (call.saved, call.dy);
+        let ([], [dx], []) = call.exactly(OP)?;
         check::like(OP, "dy", dy, mask)?;
         let Some(dx) = dx else { return Ok(()) };
         check::like(OP, "dx", dx.tensor, mask)?;
@@ -102,7 +86,7 @@ fn draws_go_on_and_repeat() -> Outcome {
     let x = Tensor::full(&device, &[64], 1.0f32)?;
     let op = Dropout { seed: 7 };
     let run = |state: &mut Draws| op.forward(state, Inputs { data: &[&x], parameters: &[] }, Mode::Train);
-    let (mut one, mut other) = (Op::<f32>::state(&op, &device)?, Op::<f32>::state(&op, &device)?);
+    let (mut one, mut other) = (Draws::default(), Draws::default());
     let (first, second) = (run(&mut one)?.0, run(&mut one)?.0);
     assert_ne!(first.to_vec()?, second.to_vec()?);
     assert_same_bits("the first of another state", &run(&mut other)?.0, &first)?;

@@ -1,5 +1,5 @@
-use crate::op::{self, Gradients, Inputs, Mode, Names};
-use crate::{Device, Real, Result, Tensor};
+use crate::op::{self, Backward, Inputs, Mode, Names};
+use crate::{Real, Result, Tensor};
 
 /// The op as [`op::Op`]: of `a` and `b`. Backward needs neither.
 #[derive(Clone, Copy, Debug, Default)]
@@ -9,16 +9,8 @@ impl<T: Real> op::Op<T> for Op {
     type State = ();
     type Saved = ();
 
-    fn name(&self) -> &'static str {
-        "add2"
-    }
-
-    fn inputs(&self) -> Names {
-        Names::new(&["a", "b"], &[])
-    }
-
-    fn state(&self, _: &Device) -> Result<()> {
-        Ok(())
+    fn names(&self) -> Names {
+        Names::new("add2", &["a", "b"], &[])
     }
 
     fn forward(&self, _: &mut (), inputs: Inputs<'_, T>, mode: Mode) -> Result<(Tensor<T>, Option<()>)> {
@@ -26,15 +18,9 @@ impl<T: Real> op::Op<T> for Op {
         Ok((super::forward(a, b)?, mode.keep(|| ())))
     }
 
-    fn backward(
-        &self,
-        _: &mut (),
-        _: &(),
-        _: &[&Tensor<T::Compute>],
-        dy: &Tensor<T>,
-        gradients: Gradients<'_, T>,
-    ) -> Result<()> {
-        let ([da, db], []) = gradients.exactly("add2.backward")?;
+    fn backward(&self, _: &mut (), call: Backward<'_, T, Self::Saved>) -> Result<()> {
+        let dy = call.dy;
+        let ([], [da, db], []) = call.exactly("add2.backward")?;
         super::backward(dy, da, db)
     }
 }

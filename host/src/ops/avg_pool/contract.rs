@@ -1,7 +1,7 @@
 use super::Divisor;
-use crate::op::{self, Gradients, Inputs, Mode, Names};
+use crate::op::{self, Backward, Inputs, Mode, Names};
 use crate::ops::Window;
-use crate::{Compute, Device, Result, Tensor};
+use crate::{Compute, Result, Tensor};
 
 /// The op as [`op::Op`]: of `x`. Backward needs its shape only.
 #[derive(Clone, Copy, Debug)]
@@ -17,16 +17,8 @@ impl<T: Compute> op::Op<T> for Op {
     /// The input's shape.
     type Saved = Vec<usize>;
 
-    fn name(&self) -> &'static str {
-        "avg_pool"
-    }
-
-    fn inputs(&self) -> Names {
-        Names::new(&["x"], &[])
-    }
-
-    fn state(&self, _: &Device) -> Result<()> {
-        Ok(())
+    fn names(&self) -> Names {
+        Names::new("avg_pool", &["x"], &[])
     }
 
     fn forward(&self, _: &mut (), inputs: Inputs<'_, T>, mode: Mode) -> Result<(Tensor<T>, Option<Self::Saved>)> {
@@ -34,15 +26,9 @@ impl<T: Compute> op::Op<T> for Op {
         Ok((super::forward(x, &self.window, &self.divisor)?, mode.keep(|| x.shape().to_vec())))
     }
 
-    fn backward(
-        &self,
-        _: &mut (),
-        shape: &Self::Saved,
-        _: &[&Tensor<T::Compute>],
-        dy: &Tensor<T>,
-        gradients: Gradients<'_, T>,
-    ) -> Result<()> {
-        let ([dx], []) = gradients.exactly("avg_pool.backward")?;
+    fn backward(&self, _: &mut (), call: Backward<'_, T, Self::Saved>) -> Result<()> {
+        let (shape, dy) = (call.saved, call.dy);
+        let ([], [dx], []) = call.exactly("avg_pool.backward")?;
         dx.map_or(Ok(()), |dx| super::backward(dy, &self.window, &self.divisor, shape, dx))
     }
 }

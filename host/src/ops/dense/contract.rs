@@ -1,6 +1,6 @@
 use super::{Activation, Output, Saved};
-use crate::op::{self, Gradients, Inputs, Mode, Names};
-use crate::{Compute, Device, Out, Result, Tensor};
+use crate::op::{self, Backward, Gradients, Inputs, Mode, Names};
+use crate::{Compute, Result, Tensor};
 
 /// The op as [`op::Op`]: of `x`, `w` and, if there is one, `b`; with PReLU, of the parameter `alpha`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -38,17 +38,9 @@ impl<T: Compute> op::Op<T> for Op {
     /// `x`, `w` and what the activation needs.
     type Saved = (Tensor<T>, Tensor<T>, Saved<T>);
 
-    fn name(&self) -> &'static str {
-        "dense"
-    }
-
-    fn inputs(&self) -> Names {
+    fn names(&self) -> Names {
         let parameters: &[_] = if self.activation == Kind::Prelu { &["alpha"] } else { &[] };
-        Names::new(if self.bias { &["x", "w", "b"] } else { &["x", "w"] }, parameters)
-    }
-
-    fn state(&self, _: &Device) -> Result<()> {
-        Ok(())
+        Names::new("dense", if self.bias { &["x", "w", "b"] } else { &["x", "w"] }, parameters)
     }
 
     fn forward(&self, _: &mut (), inputs: Inputs<'_, T>, mode: Mode) -> Result<(Tensor<T>, Option<Self::Saved>)> {
@@ -65,25 +57,20 @@ impl<T: Compute> op::Op<T> for Op {
         Ok((y, Some((x.clone(), w.clone(), saved))))
     }
 
-    fn backward(
-        &self,
-        _: &mut (),
-        (x, w, saved): &Self::Saved,
-        parameters: &[&Tensor<T::Compute>],
-        dy: &Tensor<T>,
-        gradients: Gradients<'_, T>,
-    ) -> Result<()> {
+    fn backward(&self, _: &mut (), call: Backward<'_, T, Self::Saved>) -> Result<()> {
         const OP: &str = "dense.backward";
-        let activation = self.activation(OP, parameters)?;
-        let mut data = gradients.data;
+        let ((x, w, saved), dy) = (call.saved, call.dy);
+        let activation = self.activation(OP, call.parameters)?;
+        let Gradients { mut data, mut parameters } = call.gradients;
+        // An input that there is not has no gradient.
         if !self.bias {
             data.push(None);
         }
-        let mut parameters = gradients.parameters;
         if self.activation != Kind::Prelu {
             parameters.push(None);
         }
-        let ([dx, dw, db], [dalpha]): ([Option<Out<'_, T>>; 3], _) = Gradients { data, parameters }.exactly(OP)?;
+        let call = Backward { gradients: Gradients { data, parameters }, parameters: &[], ..call };
+        let ([], [dx, dw, db], [dalpha]) = call.exactly(OP)?;
         super::backward(x, w, activation, saved, dy, super::Gradients { dx, dw, db, dalpha })
     }
 }

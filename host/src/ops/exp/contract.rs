@@ -1,5 +1,5 @@
-use crate::op::{self, Gradients, Inputs, Mode, Names};
-use crate::{Compute, Device, Result, Tensor};
+use crate::op::{self, Backward, Inputs, Mode, Names};
+use crate::{Compute, Result, Tensor};
 
 /// The op as [`op::Op`]: of `x`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -10,16 +10,8 @@ impl<T: Compute> op::Op<T> for Op {
     /// `x` and `y`
     type Saved = [Tensor<T>; 2];
 
-    fn name(&self) -> &'static str {
-        "exp"
-    }
-
-    fn inputs(&self) -> Names {
-        Names::new(&["x"], &[])
-    }
-
-    fn state(&self, _: &Device) -> Result<()> {
-        Ok(())
+    fn names(&self) -> Names {
+        Names::new("exp", &["x"], &[])
     }
 
     fn forward(&self, _: &mut (), inputs: Inputs<'_, T>, mode: Mode) -> Result<(Tensor<T>, Option<Self::Saved>)> {
@@ -29,15 +21,9 @@ impl<T: Compute> op::Op<T> for Op {
         Ok((y, saved))
     }
 
-    fn backward(
-        &self,
-        _: &mut (),
-        [x, y]: &Self::Saved,
-        _: &[&Tensor<T::Compute>],
-        dy: &Tensor<T>,
-        gradients: Gradients<'_, T>,
-    ) -> Result<()> {
-        let ([dx], []) = gradients.exactly("exp.backward")?;
+    fn backward(&self, _: &mut (), call: Backward<'_, T, Self::Saved>) -> Result<()> {
+        let ([x, y], dy) = (call.saved, call.dy);
+        let ([], [dx], []) = call.exactly("exp.backward")?;
         dx.map_or(Ok(()), |dx| super::backward(x, y, dy, dx))
     }
 }

@@ -1,7 +1,7 @@
 use super::Normalize;
-use crate::op::{self, Gradients, Inputs, Mode, Names};
+use crate::op::{self, Backward, Inputs, Mode, Names};
 use crate::ops::Window;
-use crate::{Compute, Device, Result, Tensor};
+use crate::{Compute, Result, Tensor};
 
 /// The op as [`op::Op`]: of `x`, with the parameters `mean` and `var`.
 #[derive(Clone, Copy, Debug)]
@@ -17,16 +17,8 @@ impl<T: Compute> op::Op<T> for Op {
     /// `x`
     type Saved = Tensor<T>;
 
-    fn name(&self) -> &'static str {
-        "gaussian_pool"
-    }
-
-    fn inputs(&self) -> Names {
-        Names::new(&["x"], &["mean", "var"])
-    }
-
-    fn state(&self, _: &Device) -> Result<()> {
-        Ok(())
+    fn names(&self) -> Names {
+        Names::new("gaussian_pool", &["x"], &["mean", "var"])
     }
 
     fn forward(&self, _: &mut (), inputs: Inputs<'_, T>, mode: Mode) -> Result<(Tensor<T>, Option<Tensor<T>>)> {
@@ -35,17 +27,9 @@ impl<T: Compute> op::Op<T> for Op {
         Ok((y, mode.keep(|| x.clone())))
     }
 
-    fn backward(
-        &self,
-        _: &mut (),
-        x: &Tensor<T>,
-        parameters: &[&Tensor<T::Compute>],
-        dy: &Tensor<T>,
-        gradients: Gradients<'_, T>,
-    ) -> Result<()> {
-        const OP: &str = "gaussian_pool.backward";
-        let [mean, var] = op::exactly(OP, "parameters", parameters)?;
-        let ([dx], [dmean, dvar]) = gradients.exactly(OP)?;
+    fn backward(&self, _: &mut (), call: Backward<'_, T, Self::Saved>) -> Result<()> {
+        let (x, dy) = (call.saved, call.dy);
+        let ([mean, var], [dx], [dmean, dvar]) = call.exactly("gaussian_pool.backward")?;
         super::backward(x, mean, var, &self.window, self.normalize, dy, dx, dmean, dvar)
     }
 }

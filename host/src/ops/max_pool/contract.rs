@@ -1,7 +1,7 @@
 use super::{Indices, Output};
-use crate::op::{self, Gradients, Inputs, Mode, Names};
+use crate::op::{self, Backward, Inputs, Mode, Names};
 use crate::ops::Window;
-use crate::{Compute, Device, Result, Tensor};
+use crate::{Compute, Result, Tensor};
 
 /// The op as [`op::Op`]: of `x`. Backward needs indices, of one byte or two, and no input.
 #[derive(Clone, Copy, Debug)]
@@ -15,16 +15,8 @@ impl<T: Compute> op::Op<T> for Op {
     /// The indices and the input's shape.
     type Saved = (Indices, Vec<usize>);
 
-    fn name(&self) -> &'static str {
-        "max_pool"
-    }
-
-    fn inputs(&self) -> Names {
-        Names::new(&["x"], &[])
-    }
-
-    fn state(&self, _: &Device) -> Result<()> {
-        Ok(())
+    fn names(&self) -> Names {
+        Names::new("max_pool", &["x"], &[])
     }
 
     fn forward(&self, _: &mut (), inputs: Inputs<'_, T>, mode: Mode) -> Result<(Tensor<T>, Option<Self::Saved>)> {
@@ -36,15 +28,9 @@ impl<T: Compute> op::Op<T> for Op {
         Ok((y, Some((indices, x.shape().to_vec()))))
     }
 
-    fn backward(
-        &self,
-        _: &mut (),
-        (indices, shape): &Self::Saved,
-        _: &[&Tensor<T::Compute>],
-        dy: &Tensor<T>,
-        gradients: Gradients<'_, T>,
-    ) -> Result<()> {
-        let ([dx], []) = gradients.exactly("max_pool.backward")?;
+    fn backward(&self, _: &mut (), call: Backward<'_, T, Self::Saved>) -> Result<()> {
+        let ((indices, shape), dy) = (call.saved, call.dy);
+        let ([], [dx], []) = call.exactly("max_pool.backward")?;
         dx.map_or(Ok(()), |dx| super::backward(dy, indices, &self.window, shape, dx))
     }
 }

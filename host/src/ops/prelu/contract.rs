@@ -1,5 +1,5 @@
-use crate::op::{self, Gradients, Inputs, Mode, Names};
-use crate::{Device, Real, Result, Tensor};
+use crate::op::{self, Backward, Inputs, Mode, Names};
+use crate::{Real, Result, Tensor};
 
 /// The op as [`op::Op`]: of `x`, with the parameter `alpha`. Backward needs `x`, so that it may be overwritten in
 /// [`Mode::Eval`] only.
@@ -11,16 +11,8 @@ impl<T: Real> op::Op<T> for Op {
     /// `x`
     type Saved = Tensor<T>;
 
-    fn name(&self) -> &'static str {
-        "prelu"
-    }
-
-    fn inputs(&self) -> Names {
-        Names::new(&["x"], &["alpha"])
-    }
-
-    fn state(&self, _: &Device) -> Result<()> {
-        Ok(())
+    fn names(&self) -> Names {
+        Names::new("prelu", &["x"], &["alpha"])
     }
 
     fn forward(&self, _: &mut (), inputs: Inputs<'_, T>, mode: Mode) -> Result<(Tensor<T>, Option<Tensor<T>>)> {
@@ -28,17 +20,9 @@ impl<T: Real> op::Op<T> for Op {
         Ok((super::forward(x, alpha)?, mode.keep(|| x.clone())))
     }
 
-    fn backward(
-        &self,
-        _: &mut (),
-        x: &Tensor<T>,
-        parameters: &[&Tensor<T::Compute>],
-        dy: &Tensor<T>,
-        gradients: Gradients<'_, T>,
-    ) -> Result<()> {
-        const OP: &str = "prelu.backward";
-        let [alpha] = op::exactly(OP, "parameters", parameters)?;
-        let ([dx], [dalpha]) = gradients.exactly(OP)?;
+    fn backward(&self, _: &mut (), call: Backward<'_, T, Self::Saved>) -> Result<()> {
+        let (x, dy) = (call.saved, call.dy);
+        let ([alpha], [dx], [dalpha]) = call.exactly("prelu.backward")?;
         super::backward(x, alpha, dy, dx, dalpha)
     }
 

@@ -1,5 +1,5 @@
-use crate::op::{self, Gradients, Inputs, Mode, Names};
-use crate::{Device, Real, Result, Tensor};
+use crate::op::{self, Backward, Inputs, Mode, Names};
+use crate::{Real, Result, Tensor};
 
 /// The op as [`op::Op`]: of `x`. Backward needs the output alone, so that `x` may be overwritten.
 #[derive(Clone, Copy, Debug, Default)]
@@ -10,16 +10,8 @@ impl<T: Real> op::Op<T> for Op {
     /// `y`
     type Saved = Tensor<T>;
 
-    fn name(&self) -> &'static str {
-        "relu"
-    }
-
-    fn inputs(&self) -> Names {
-        Names::new(&["x"], &[])
-    }
-
-    fn state(&self, _: &Device) -> Result<()> {
-        Ok(())
+    fn names(&self) -> Names {
+        Names::new("relu", &["x"], &[])
     }
 
     fn forward(&self, _: &mut (), inputs: Inputs<'_, T>, mode: Mode) -> Result<(Tensor<T>, Option<Tensor<T>>)> {
@@ -29,15 +21,9 @@ impl<T: Real> op::Op<T> for Op {
         Ok((y, saved))
     }
 
-    fn backward(
-        &self,
-        _: &mut (),
-        y: &Tensor<T>,
-        _: &[&Tensor<T::Compute>],
-        dy: &Tensor<T>,
-        gradients: Gradients<'_, T>,
-    ) -> Result<()> {
-        let ([dx], []) = gradients.exactly("relu.backward")?;
+    fn backward(&self, _: &mut (), call: Backward<'_, T, Self::Saved>) -> Result<()> {
+        let (y, dy) = (call.saved, call.dy);
+        let ([], [dx], []) = call.exactly("relu.backward")?;
         dx.map_or(Ok(()), |dx| super::backward(y, dy, dx))
     }
 

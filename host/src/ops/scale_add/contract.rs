@@ -1,5 +1,5 @@
-use crate::op::{self, Gradients, Inputs, Mode, Names};
-use crate::{Device, Real, Result, Tensor};
+use crate::op::{self, Backward, Inputs, Mode, Names};
+use crate::{Real, Result, Tensor};
 
 /// The op as [`op::Op`]: of `x`, with the settings `s` and `c`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -9,16 +9,8 @@ impl<T: Real> op::Op<T> for Op {
     type State = ();
     type Saved = ();
 
-    fn name(&self) -> &'static str {
-        "scale_add"
-    }
-
-    fn inputs(&self) -> Names {
-        Names { settings: &["s", "c"], ..Names::new(&["x"], &[]) }
-    }
-
-    fn state(&self, _: &Device) -> Result<()> {
-        Ok(())
+    fn names(&self) -> Names {
+        Names { settings: &["s", "c"], ..Names::new("scale_add", &["x"], &[]) }
     }
 
     fn forward(&self, _: &mut (), inputs: Inputs<'_, T>, mode: Mode) -> Result<(Tensor<T>, Option<()>)> {
@@ -26,17 +18,9 @@ impl<T: Real> op::Op<T> for Op {
         Ok((super::forward(x, s, c)?, mode.keep(|| ())))
     }
 
-    fn backward(
-        &self,
-        _: &mut (),
-        _: &(),
-        parameters: &[&Tensor<T::Compute>],
-        dy: &Tensor<T>,
-        gradients: Gradients<'_, T>,
-    ) -> Result<()> {
-        const OP: &str = "scale_add.backward";
-        let [s, _] = op::exactly(OP, "parameters", parameters)?;
-        let ([dx], []) = gradients.exactly(OP)?;
+    fn backward(&self, _: &mut (), call: Backward<'_, T, Self::Saved>) -> Result<()> {
+        let dy = call.dy;
+        let ([s, _], [dx], []) = call.exactly("scale_add.backward")?;
         dx.map_or(Ok(()), |dx| super::backward(dy, s, dx))
     }
 }

@@ -1,6 +1,6 @@
 use super::Output;
-use crate::op::{self, Gradients, Inputs, Mode, Names};
-use crate::{Compute, Device, Result, Tensor};
+use crate::op::{self, Backward, Inputs, Mode, Names};
+use crate::{Compute, Result, Tensor};
 
 /// The op as [`op::Op`]: of `x`, for these labels. What it gives is the loss.
 #[derive(Clone, Debug)]
@@ -14,16 +14,8 @@ impl<T: Compute> op::Op<T> for Op {
     /// `x` and `log_sum`
     type Saved = [Tensor<T>; 2];
 
-    fn name(&self) -> &'static str {
-        "softmax_cross_entropy"
-    }
-
-    fn inputs(&self) -> Names {
-        Names::new(&["x"], &[])
-    }
-
-    fn state(&self, _: &Device) -> Result<()> {
-        Ok(())
+    fn names(&self) -> Names {
+        Names::new("softmax_cross_entropy", &["x"], &[])
     }
 
     fn forward(&self, _: &mut (), inputs: Inputs<'_, T>, mode: Mode) -> Result<(Tensor<T>, Option<Self::Saved>)> {
@@ -32,15 +24,9 @@ impl<T: Compute> op::Op<T> for Op {
         Ok((loss, mode.keep(|| [x.clone(), log_sum])))
     }
 
-    fn backward(
-        &self,
-        _: &mut (),
-        [x, log_sum]: &Self::Saved,
-        _: &[&Tensor<T::Compute>],
-        dy: &Tensor<T>,
-        gradients: Gradients<'_, T>,
-    ) -> Result<()> {
-        let ([dx], []) = gradients.exactly("softmax_cross_entropy.backward")?;
+    fn backward(&self, _: &mut (), call: Backward<'_, T, Self::Saved>) -> Result<()> {
+        let ([x, log_sum], dy) = (call.saved, call.dy);
+        let ([], [dx], []) = call.exactly("softmax_cross_entropy.backward")?;
         dx.map_or(Ok(()), |dx| super::backward(x, &self.labels.to(x.device())?, log_sum, Some(dy), dx))
     }
 }
