@@ -49,7 +49,7 @@ pub fn compile(
         .env("RUSTC_WORKSPACE_WRAPPER", "")
         // Stable compilers have the features that PTX takes, and ask to be told that their use is meant.
         .env("RUSTC_BOOTSTRAP", "1")
-        .env("CARGO_ENCODED_RUSTFLAGS", rustflags(compiler, arch))
+        .env("CARGO_ENCODED_RUSTFLAGS", rustflags(kernels, compiler, arch))
         .args(["rustc", "--release", "--lib", "--package", &kernels.package])
         // Both kinds of library in one build would switch link-time optimisation off.
         .args(["--crate-type", "cdylib"])
@@ -89,8 +89,8 @@ fn leaks(name: &std::ffi::OsStr) -> bool {
             .any(|leak| starts(leak))
 }
 
-fn rustflags(compiler: &Compiler, arch: Arch) -> OsString {
-    let flags = [
+fn rustflags(kernels: &KernelCrate, compiler: &Compiler, arch: Arch) -> OsString {
+    let mut flags = vec![
         OsString::from(format!("-Ctarget-cpu={arch}")),
         // There is nothing to link: the PTX is complete.
         OsString::from("-Clinker=true"),
@@ -102,6 +102,10 @@ fn rustflags(compiler: &Compiler, arch: Arch) -> OsString {
         remap(&cargo_home().join("registry/src"), "registry"),
         remap(&compiler.sysroot().join("lib/rustlib/src/rust"), "rust"),
     ];
+    if kernels.module.is_some() {
+        // The made crate is in another workspace than those it depends on by path: Cargo names their folders.
+        flags.extend(kernels.local.iter().map(|(package, folder)| remap(folder, package)));
+    }
     flags.join(&OsString::from("\x1f"))
 }
 

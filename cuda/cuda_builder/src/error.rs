@@ -11,8 +11,8 @@ pub enum BuildError {
     /// No compiler on this machine can build PTX.
     #[error(transparent)]
     NoCompiler(#[from] NoCompiler),
-    /// The path given to [`CudaBuilder::new`](crate::CudaBuilder::new) is not a crate of kernels.
-    #[error("{path} is not a crate of kernels: {why}")]
+    /// The path given to [`CudaBuilder::new`](crate::CudaBuilder::new) is neither a crate of kernels nor a file with some.
+    #[error("{path} has no kernels to build: {why}")]
     NotACrate {
         /// The path.
         path: PathBuf,

@@ -36,6 +36,7 @@ pub mod barriers;
 mod compile;
 mod compiler;
 mod error;
+mod file;
 mod head;
 mod ptx;
 mod sources;
@@ -120,10 +121,14 @@ pub struct Built {
 }
 
 impl CudaBuilder {
-    /// For the crate of kernels in this folder.
-    pub fn new(path_to_crate: impl AsRef<Path>) -> Self {
+    /// For the crate of kernels in this folder; or for a file of Rust, for its module `mod kernels { .. }`.
+    ///
+    /// Such a module stands in the file's top level and uses `cuda_std` and nothing else of the file. It is built as a
+    /// crate of its own, named as the file, with the `cuda_std` that the nearest `Cargo.toml` above asks for. What else is
+    /// in the file does not matter for the PTX.
+    pub fn new(path_to_kernels: impl AsRef<Path>) -> Self {
         Self {
-            kernels: path_to_crate.as_ref().to_owned(),
+            kernels: path_to_kernels.as_ref().to_owned(),
             arch: Arch::Sm80,
             copy_to: None,
             compiler: None,
@@ -163,7 +168,7 @@ impl CudaBuilder {
     /// # Errors
     /// [`BuildError`]: no compiler, code that does not compile, or PTX that must not be used. Nothing is written then.
     pub fn build(self) -> Result<Built, BuildError> {
-        let kernels = KernelCrate::open(&self.kernels)?;
+        let mut kernels = KernelCrate::open(&self.kernels)?;
         let compiler = match self.compiler {
             Some(compiler) => compiler,
             None => Compiler::find(&kernels.folder)?,
@@ -180,6 +185,10 @@ impl CudaBuilder {
         let target_dir = target_dir.canonicalize().map_err(BuildError::read(&target_dir))?;
         // Before compiling: what changes meanwhile must not pass for built.
         let sources = kernels.hash()?;
+        if let Some(module) = &kernels.module {
+            kernels.folder = module.make(&target_dir.join("files"), &kernels.root.join("Cargo.lock"))?;
+            kernels.local.insert(kernels.package.clone(), kernels.folder.clone());
+        }
         let raw = compile::compile(&kernels, &compiler, self.arch, &target_dir)?;
         let local: Vec<PathBuf> = kernels.local.values().cloned().collect();
         let (text, entries) = finish(&raw, &Sources::read(&local)?)?;

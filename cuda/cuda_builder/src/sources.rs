@@ -1,6 +1,6 @@
 //! Which sources a PTX comes from, and their hash.
 //!
-//! They are: `Cargo.toml`, `build.rs` and `src` of the crate of kernels and of each crate it depends on by path; the name, version
+//! They are: `Cargo.toml`, `build.rs` and `src` of the crate of kernels, or the module `kernels` of the file, and of each crate it depends on by path; the name, version
 //! and checksum of each crate from a registry that these depend on, directly or not, as the lock file has them, and what
 //! the manifests ask of them; and the code of this crate that writes the text. Dependencies for the host only
 //! (`[target.'cfg(not(target_arch = "nvptx64"))'.dependencies]`), for tests and of build scripts do not count.
@@ -13,10 +13,12 @@ use sha2::{Digest, Sha256};
 use toml::{Table, Value};
 
 use crate::error::BuildError;
+use crate::file::Module;
 
 /// This crate's code that writes the text; the rest of it can only refuse one.
 const OWN_CODE: &[(&str, &str)] = &[
     ("compile.rs", include_str!("compile.rs")),
+    ("file.rs", include_str!("file.rs")),
     ("head.rs", include_str!("head.rs")),
     ("lib.rs", include_str!("lib.rs")),
     ("ptx/directives.rs", include_str!("ptx/directives.rs")),
@@ -39,22 +41,59 @@ pub(crate) struct KernelCrate {
     asked: BTreeSet<String>,
     /// These crates, as the lock file has them.
     locked: BTreeSet<String>,
+    /// The source of a crate that is still to be made.
+    pub module: Option<Module>,
 }
 
 impl KernelCrate {
     /// Reads the manifests and the lock file.
     pub fn open(folder: &Path) -> Result<Self, BuildError> {
+        if folder.is_file() {
+            return Self::open_file(folder);
+        }
         let not_a_crate = |why: String| BuildError::NotACrate { path: folder.to_owned(), why };
         let folder = folder.canonicalize().map_err(|error| not_a_crate(error.to_string()))?;
         if !folder.join("Cargo.toml").is_file() {
             return Err(not_a_crate("it has no Cargo.toml".into()));
         }
         let root = workspace_root(&folder)?;
-        let mut reader = Reader { workspace: read_toml(&root.join("Cargo.toml"))?, ..Reader::new(&root) };
+        let mut reader = Reader::default();
         let package = reader.add(&folder)?;
         let lock = root.join("Cargo.lock");
         let locked = if lock.is_file() { locked(&read_toml(&lock)?, &reader) } else { BTreeSet::new() };
-        Ok(Self { folder, package, root, local: reader.local, asked: reader.asked, locked })
+        Ok(Self { folder, package, root, local: reader.local, asked: reader.asked, locked, module: None })
+    }
+
+    /// Reads the module `kernels` of a file, and what the manifest above it asks of `cuda_std`.
+    fn open_file(file: &Path) -> Result<Self, BuildError> {
+        let not_a_crate = |why: String| BuildError::NotACrate { path: file.to_owned(), why };
+        let file = file.canonicalize().map_err(|error| not_a_crate(error.to_string()))?;
+        let mut above = file.ancestors().skip(1);
+        let Some(folder) = above.find(|folder| folder.join("Cargo.toml").is_file()) else {
+            return Err(not_a_crate("no folder above it has a Cargo.toml".into()));
+        };
+        let root = workspace_root(folder)?;
+        let mut reader = Reader::default();
+        let manifest = read_toml(&folder.join("Cargo.toml"))?;
+        let tables = ["dependencies", "dev-dependencies"].map(|name| manifest.get(name).and_then(Value::as_table));
+        let Some(asked) = tables.into_iter().flatten().find_map(|table| table.get("cuda_std")) else {
+            return Err(not_a_crate(format!("{} has no dependency cuda_std", folder.join("Cargo.toml").display())));
+        };
+        let name = manifest.get("package").and_then(|package| package.get("name")).and_then(Value::as_str);
+        let cuda_std = reader.follow(name.unwrap_or_default(), folder, "cuda_std", asked)?;
+        let lock = root.join("Cargo.lock");
+        let locked = if lock.is_file() { locked(&read_toml(&lock)?, &reader) } else { BTreeSet::new() };
+        let module = Module::read(&file, cuda_std)?;
+        let Reader { local, asked, .. } = reader;
+        Ok(Self {
+            folder: folder.to_owned(),
+            package: module.package.clone(),
+            root,
+            local,
+            asked,
+            locked,
+            module: Some(module),
+        })
     }
 
     /// The hash of the sources, 64 hexadecimal digits.
@@ -75,6 +114,9 @@ impl KernelCrate {
                 parts.insert(format!("{package} {}", parts_of_path.join("/")), text);
             }
         }
+        if let Some(module) = &self.module {
+            parts.insert(format!("{} kernels", module.package), module.text.clone());
+        }
         for (what, texts) in [("asked", &self.asked), ("locked", &self.locked)] {
             parts.insert(what.to_owned(), texts.iter().cloned().collect::<Vec<_>>().join("\n"));
         }
@@ -92,12 +134,12 @@ impl KernelCrate {
     }
 }
 
-/// The hash of the sources that determine a crate's PTX, together with the compiler's version.
+/// The hash of the sources that determine the PTX of a crate, or of a file's kernels, together with the compiler's version.
 ///
 /// It is the same wherever the sources lie.
 ///
 /// # Errors
-/// If the folder is not a crate, or a file cannot be read.
+/// If it is neither, or a file cannot be read.
 pub fn source_hash(kernel_crate: &Path) -> Result<String, BuildError> {
     KernelCrate::open(kernel_crate)?.hash()
 }
@@ -141,8 +183,6 @@ fn read_toml(path: &Path) -> Result<Table, BuildError> {
 /// Follows dependencies from manifest to manifest.
 #[derive(Default)]
 struct Reader {
-    root: PathBuf,
-    workspace: Table,
     local: BTreeMap<String, PathBuf>,
     asked: BTreeSet<String>,
     /// For each local crate the registry crates it names.
@@ -150,10 +190,6 @@ struct Reader {
 }
 
 impl Reader {
-    fn new(root: &Path) -> Self {
-        Self { root: root.to_owned(), ..Self::default() }
-    }
-
     /// Adds the crate in a folder and those it depends on by path; its name.
     fn add(&mut self, folder: &Path) -> Result<String, BuildError> {
         let path = folder.join("Cargo.toml");
@@ -166,28 +202,40 @@ impl Reader {
             return Ok(name);
         }
         for (key, asked) in dependencies(&manifest) {
-            let inherited = asked.get("workspace").and_then(Value::as_bool) == Some(true);
-            let (asked_for, base) = if inherited {
-                let all = self.workspace.get("workspace").and_then(|workspace| workspace.get("dependencies"));
-                let Some(asked_for) = all.and_then(|all| all.get(key)) else {
-                    let why = format!("`{key}.workspace = true`, and the workspace has no such dependency");
-                    return Err(BuildError::Manifest { path, why });
-                };
-                (asked_for.clone(), self.root.clone())
-            } else {
-                (asked.clone(), folder.to_owned())
-            };
-            if let Some(local) = asked_for.get("path").and_then(Value::as_str) {
-                let local = base.join(local);
-                let local = local.canonicalize().map_err(BuildError::read(&local))?;
-                self.add(&local)?;
-            } else {
-                let package = asked_for.get("package").and_then(Value::as_str).unwrap_or(key);
-                self.asked.insert(format!("{name}: {key} = {asked_for}"));
-                self.registry.entry(name.clone()).or_default().insert(package.to_owned());
-            }
+            self.follow(&name, folder, key, asked)?;
         }
         Ok(name)
+    }
+
+    /// Adds what the crate `name` in `folder` asks for under `key`; what is asked, with no path but a whole one.
+    fn follow(&mut self, name: &str, folder: &Path, key: &str, asked: &Value) -> Result<Value, BuildError> {
+        let inherited = asked.get("workspace").and_then(Value::as_bool) == Some(true);
+        let (mut asked_for, base) = if inherited {
+            // Its own workspace's, which is another where a crate of ours is used elsewhere.
+            let root = workspace_root(folder)?;
+            let workspace = read_toml(&root.join("Cargo.toml"))?;
+            let all = workspace.get("workspace").and_then(|workspace| workspace.get("dependencies"));
+            let Some(asked_for) = all.and_then(|all| all.get(key)) else {
+                let why = format!("`{key}.workspace = true`, and the workspace has no such dependency");
+                return Err(BuildError::Manifest { path: folder.join("Cargo.toml"), why });
+            };
+            (asked_for.clone(), root)
+        } else {
+            (asked.clone(), folder.to_owned())
+        };
+        if let Some(local) = asked_for.get("path").and_then(Value::as_str) {
+            let local = base.join(local);
+            let local = local.canonicalize().map_err(BuildError::read(&local))?;
+            self.add(&local)?;
+            if let Value::Table(table) = &mut asked_for {
+                table.insert("path".into(), local.display().to_string().into());
+            }
+        } else {
+            let package = asked_for.get("package").and_then(Value::as_str).unwrap_or(key);
+            self.asked.insert(format!("{name}: {key} = {asked_for}"));
+            self.registry.entry(name.to_owned()).or_default().insert(package.to_owned());
+        }
+        Ok(asked_for)
     }
 }
 

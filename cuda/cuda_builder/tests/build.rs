@@ -58,6 +58,23 @@ unsafe fn stage(n: u32, y: *mut f32) {
 }
 "#;
 
+/// What a file may hold beside other code.
+const FILE: &str = r#"
+/// Kernels.
+pub mod kernels {
+    use cuda_std::prelude::*;
+
+    /// # Safety
+    /// `x` holds as many elements as the grid has threads.
+    #[kernel(block = 64, instances(T = [f32, f16]))]
+    pub unsafe fn twice<T: Storage>(x: GlobalMut<T>) {
+        let i = thread::index_1d() as usize;
+        unsafe { x.store(i, T::from_f32(2.0 * x.load(i).to_f32())) };
+        thread::sync_threads();
+    }
+}
+"#;
+
 /// A loop that LLVM unrolls: eight barriers of one in the source.
 const UNROLLED: &str = r#"
 #[unsafe(no_mangle)]
@@ -111,7 +128,7 @@ impl Bench {
         CudaBuilder::new(root)
             .arch(arch)
             .compiler(compiler)
-            .copy_to(root.join(format!("{arch}.ptx")))
+            .copy_to(if root.is_file() { root.with_extension("ptx") } else { root.join(format!("{arch}.ptx")) })
             .target_dir(self.folder.path().join("target"))
             .build()
     }
@@ -129,7 +146,11 @@ fn main() -> ExitCode {
             Ok(Completion::Completed)
         })
     };
-    let trials = vec![trial("kernels_become_ptx", kernels_become_ptx), trial("bad_kernels_are_refused", refusals)];
+    let trials = vec![
+        trial("kernels_become_ptx", kernels_become_ptx),
+        trial("a_file_s_kernels_become_ptx", a_file),
+        trial("bad_kernels_are_refused", refusals),
+    ];
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 
@@ -157,6 +178,31 @@ fn kernels_become_ptx(bench: &Bench) -> Result<(), Failed> {
         let copy = bench.make("somewhere/else", KERNELS)?;
         let built = bench.build(&copy, arch)?;
         expect(built.text == text, "another text from another folder", &built.text)?;
+    }
+    Ok(())
+}
+
+/// A file of a project elsewhere, which depends on `cuda_std` by a path.
+fn a_file(bench: &Bench) -> Result<(), Failed> {
+    let cuda_std = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("cuda_std");
+    let mut first = None;
+    for place in ["file", "another/place"] {
+        let root = bench.make(place, "")?;
+        let manifest = std::fs::read_to_string(root.join("Cargo.toml"))?;
+        let dependency = format!("package = \"ferrolayer-cuda-std\", path = {:?}", cuda_std.display().to_string());
+        std::fs::write(root.join("Cargo.toml"), format!("{manifest}[dependencies]\ncuda_std = {{ {dependency} }}\n"))?;
+        let file = root.join("src/my-op.rs");
+        std::fs::write(&file, format!("use std::fs;\n{FILE}\nfn main() {{ {place:?}; }}\n"))?;
+        let Built { text, head, entries, .. } = bench.build(&file, Arch::Sm80)?;
+        expect(entries.keys().eq(["twice_f32", "twice_f16"].iter().rev()), "other entries", &text)?;
+        expect(head.sources == source_hash(&file)?, "another hash in the head", &text)?;
+        expect(text.contains(".reqntid 64, 1, 1"), "no directives", &text)?;
+        let somewhere = bench.folder.path().to_string_lossy().into_owned();
+        expect(!text.contains(&somewhere) && !text.contains("/cuda/"), "a path of this machine", &text)?;
+        match &first {
+            None => first = Some(text),
+            Some(first) => expect(*first == text, "another text from another folder", &text)?,
+        }
     }
     Ok(())
 }
