@@ -23,6 +23,8 @@ pub use element::{Compute, DType, Element, Real};
 pub use error::{Error, Result};
 /// The 16-bit element types.
 pub use half::{bf16, f16};
+/// The functions of [`Compute`] types: `exp`, `sqrt` and the like.
+pub use num_traits::Float;
 pub use tensor::{Layout, Out, Tensor};
 
 /// The README's example, compiled and run as a doc test.

@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
+use cuda_std::launch::DeviceMemory;
 use ndarray::{ArrayBase, ArrayD, Data, Dimension, IxDyn};
 
 use crate::device::{Device, GpuBuffer};
@@ -515,5 +516,22 @@ impl<'a, T: Element> Out<'a, T> {
     /// The result is added to what the tensor held, as gradients over several batches are.
     pub fn add(tensor: &'a mut Tensor<T>) -> Self {
         Self { tensor, beta: 1.0 }
+    }
+
+    /// What a launch takes of a result that may not be asked for: the memory, as elements of the kernel's type, and `beta`,
+    /// 0 where there is none.
+    ///
+    /// # Errors
+    /// As [`Tensor::gpu`].
+    #[allow(clippy::type_complexity, reason = "a pair")]
+    pub fn gpu<U: Element>(
+        out: Option<Self>,
+        op: &'static str,
+        argument: &'static str,
+    ) -> Result<(Option<&'a mut dyn DeviceMemory<U>>, f32)> {
+        match out {
+            Some(Self { tensor, beta }) => Ok((Some(tensor.gpu_mut::<U>(op, argument)?), beta as f32)),
+            None => Ok((None, 0.0)),
+        }
     }
 }

@@ -9,6 +9,9 @@ mod adam;
 mod add2;
 mod avg_pool;
 mod contract;
+/// The example of a user's own op.
+#[path = "../../host/examples/custom_op.rs"]
+mod custom_op;
 mod dense;
 mod device;
 mod exp;
@@ -18,6 +21,7 @@ mod graphs;
 mod huge;
 mod max_pool;
 mod oracle;
+mod own_op;
 mod permute;
 mod prelu;
 mod relu;
@@ -45,6 +49,7 @@ fn main() -> ExitCode {
         graphs::tests(),
         max_pool::tests(),
         oracle::tests(),
+        own_op::tests(),
         permute::tests(),
         prelu::tests(),
         relu::tests(),

@@ -1,12 +1,10 @@
 //! `cargo xtask build-ptx`: the kernels as PTX, built or checked.
 
-use std::path::Path;
-
 use cuda_builder::{Arch, Built, Compiler, CudaBuilder, Head, source_hash};
 
 use crate::error::{Error, Result};
 use crate::ptxas;
-use crate::workspace::{kernels, ptx, root, shown, target_dir};
+use crate::workspace::{Ptx, committed, root, shown, target_dir};
 
 #[derive(clap::Args)]
 pub struct Options {
@@ -29,8 +27,8 @@ pub fn run(options: &Options) -> Result<()> {
 
 fn build() -> Result<()> {
     let compiler = Compiler::find(&root()).map_err(cuda_builder::BuildError::from)?;
-    let built = for_each_arch(|arch| {
-        Ok(CudaBuilder::new(kernels()).arch(arch).compiler(compiler.clone()).copy_to(ptx(arch)).build()?)
+    let built = for_each(&committed(), |Ptx { source, arch, path }| {
+        Ok(CudaBuilder::new(source).arch(*arch).compiler(compiler.clone()).copy_to(path).build()?)
     });
     for built in built {
         say_built(&built?);
@@ -39,14 +37,10 @@ fn build() -> Result<()> {
 }
 
 /// All at once: most of a build is one unit, which keeps one core busy.
-fn for_each_arch<T: Send>(work: impl Fn(Arch) -> Result<T> + Sync) -> Vec<Result<T>> {
+fn for_each<T: Send>(all: &[Ptx], work: impl Fn(&Ptx) -> Result<T> + Sync) -> Vec<Result<T>> {
     std::thread::scope(|scope| {
-        let workers = Arch::ALL.map(|arch| {
-            scope.spawn({
-                let work = &work;
-                move || work(arch)
-            })
-        });
+        let work = &work;
+        let workers: Vec<_> = all.iter().map(|ptx| scope.spawn(move || work(ptx))).collect();
         workers
             .into_iter()
             .map(|worker| worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
@@ -60,16 +54,15 @@ fn say_built(built: &Built) {
 }
 
 fn check() -> Result<()> {
-    let sources = source_hash(&kernels())?;
     let compilers = Compiler::find_all(&root());
     let mut stale = Vec::new();
     let compilers = compilers.as_deref().unwrap_or_default();
-    let checked = for_each_arch(|arch| check_one(&ptx(arch), arch, &sources, compilers));
-    for (arch, checked) in Arch::ALL.into_iter().zip(checked) {
-        let path = ptx(arch);
+    let all = committed();
+    let checked = for_each(&all, |ptx| check_one(ptx, &source_hash(&ptx.source)?, compilers));
+    for (Ptx { path, .. }, checked) in all.iter().zip(checked) {
         match checked {
-            Ok(checked) => println!("{}: {checked}", shown(&path)),
-            Err(Error::Stale(why)) => stale.extend(why.into_iter().map(|why| format!("{}: {why}", shown(&path)))),
+            Ok(checked) => println!("{}: {checked}", shown(path)),
+            Err(Error::Stale(why)) => stale.extend(why.into_iter().map(|why| format!("{}: {why}", shown(path)))),
             Err(error) => return Err(error),
         }
     }
@@ -81,18 +74,19 @@ fn check() -> Result<()> {
 }
 
 /// What was found to be right, in words.
-fn check_one(path: &Path, arch: Arch, sources: &str, compilers: &[Compiler]) -> Result<String> {
+fn check_one(ptx: &Ptx, sources: &str, compilers: &[Compiler]) -> Result<String> {
+    let Ptx { source, arch, path } = ptx;
     let committed = std::fs::read_to_string(path).map_err(Error::io("read", path))?;
     let head = Head::of(&committed).map_err(|error| Error::Stale(vec![error.to_string()]))?;
-    compare_heads(&head, arch, sources)?;
+    compare_heads(&head, *arch, sources)?;
     let Some(compiler) = compilers.iter().find(|compiler| compiler.version() == head.compiler) else {
         return Ok(format!(
             "its hash is that of the sources; its bytes were not compared, for there is no {} here that can build PTX",
             head.compiler
         ));
     };
-    let copy = target_dir().join(format!("cuda-builder/check.{arch}.ptx"));
-    let built = CudaBuilder::new(kernels()).arch(arch).compiler(compiler.clone()).copy_to(copy).build()?;
+    let copy = target_dir().join("cuda-builder/check").join(path.file_name().unwrap_or_default());
+    let built = CudaBuilder::new(source).arch(*arch).compiler(compiler.clone()).copy_to(copy).build()?;
     match first_difference(&committed, &built.text) {
         None => Ok(format!("byte for byte what {} makes of the sources", head.compiler)),
         Some(line) => Err(Error::Stale(vec![format!(
@@ -146,7 +140,8 @@ mod tests {
         let path = folder.path().join("a.ptx");
         let head = Head { arch: Arch::Sm80, sources: "a".repeat(64), compiler: "rustc 1.2.3 (x)".into() };
         std::fs::write(&path, format!("{head}\n.version 7.0\n")).unwrap();
-        let said = check_one(&path, Arch::Sm80, &head.sources, &[]).unwrap();
+        let ptx = Ptx { source: folder.path().to_owned(), arch: Arch::Sm80, path };
+        let said = check_one(&ptx, &head.sources, &[]).unwrap();
         assert!(said.contains("its bytes were not compared, for there is no rustc 1.2.3 (x) here"), "{said}");
     }
 

@@ -2,11 +2,11 @@
 
 use std::process::{Command, ExitCode};
 
-use cuda_builder::{Arch, Compiler, Head, source_hash};
+use cuda_builder::{Compiler, Head, source_hash};
 
 use crate::driver::{self, Driver, Gpu};
-use crate::workspace::{answer, kernels, ptx, root, shown};
-use crate::{setup, tools};
+use crate::workspace::{Ptx, answer, root, shown};
+use crate::{setup, tools, workspace};
 
 /// The oldest driver that runs every file on board: `sm_80` takes CUDA 11.4, `sm_90a` 12.0.
 const OLDEST_DRIVER: (i32, i32) = (11, 4);
@@ -33,7 +33,7 @@ struct Finding {
 /// Prints the findings; fails if one of them is bad.
 pub fn run() -> ExitCode {
     let mut findings = vec![rust(), compiler()];
-    findings.extend(Arch::ALL.map(committed));
+    findings.extend(workspace::committed().iter().map(committed));
     findings.extend(ptx_tools());
     findings.extend(of_driver(&driver::query()));
     findings.extend(python());
@@ -75,10 +75,10 @@ fn compiler() -> Finding {
     finding("compiler for PTX", state)
 }
 
-fn committed(arch: Arch) -> Finding {
-    let path = ptx(arch);
+fn committed(ptx: &Ptx) -> Finding {
+    let path = &ptx.path;
     let bad = |why: String| State::Bad(why, "cargo xtask build-ptx".into());
-    let state = match (std::fs::read_to_string(&path), source_hash(&kernels())) {
+    let state = match (std::fs::read_to_string(path), source_hash(&ptx.source)) {
         (Err(error), _) => bad(error.to_string()),
         (_, Err(error)) => bad(error.to_string()),
         (Ok(text), Ok(sources)) => match Head::of(&text) {
@@ -87,7 +87,7 @@ fn committed(arch: Arch) -> Finding {
             Err(error) => bad(error.to_string()),
         },
     };
-    finding(shown(&path), state)
+    finding(shown(path), state)
 }
 
 fn ptx_tools() -> Vec<Finding> {

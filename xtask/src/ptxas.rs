@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use cuda_builder::Arch;
 
 use crate::error::{Error, Result};
-use crate::workspace::{kernels, ptx, shown, target_dir};
+use crate::workspace::{Ptx, committed, kernels, shown, target_dir};
 use crate::{spills, tools};
 
 /// The GPUs that a file is for: assembled for each that this ptxas knows, and at least for the first.
@@ -41,16 +41,17 @@ pub struct Usage {
 pub fn run() -> Result<()> {
     let tool = tools::ptxas().ok_or_else(|| Error::NoPtxas(tools::folder()))?;
     let known = known_targets(&tool)?;
-    let jobs: Vec<(Arch, &str)> = Arch::ALL
-        .into_iter()
-        .flat_map(|arch| targets(arch).iter().map(move |target| (arch, *target)))
-        .filter(|(arch, target)| known.contains(*target) || *target == targets(*arch)[0])
+    let all = committed();
+    let jobs: Vec<(&Ptx, &str)> = all
+        .iter()
+        .flat_map(|ptx| targets(ptx.arch).iter().map(move |target| (ptx, *target)))
+        .filter(|(ptx, target)| known.contains(*target) || *target == targets(ptx.arch)[0])
         .collect();
     println!("ptxas {}", tools::version(&tool).unwrap_or_else(|| "of unknown version".into()));
     let mut used = Vec::new();
     for (job, result) in jobs.iter().zip(assemble_all(&tool, &jobs)) {
         let Assembled { usages, warnings } = result?;
-        print!("\n{}", table(&format!("{} for {}", shown(&ptx(job.0)), job.1), &usages));
+        print!("\n{}", table(&format!("{} for {}", shown(&job.0.path), job.1), &usages));
         for warning in warnings {
             println!("{warning}");
         }
@@ -67,7 +68,7 @@ struct Assembled {
 }
 
 /// One result for each job, in order; as many jobs at once as there are cores.
-fn assemble_all(tool: &Path, jobs: &[(Arch, &str)]) -> Vec<Result<Assembled>> {
+fn assemble_all(tool: &Path, jobs: &[(&Ptx, &str)]) -> Vec<Result<Assembled>> {
     let results: Vec<Mutex<Option<Result<Assembled>>>> = jobs.iter().map(|_| Mutex::new(None)).collect();
     let next = AtomicUsize::new(0);
     let workers = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -77,7 +78,7 @@ fn assemble_all(tool: &Path, jobs: &[(Arch, &str)]) -> Vec<Result<Assembled>> {
                 loop {
                     let taken = next.fetch_add(1, Ordering::Relaxed);
                     let Some(job) = jobs.get(taken) else { break };
-                    let result = assemble(tool, &ptx(job.0), job.1);
+                    let result = assemble(tool, &job.0.path, job.1);
                     *results[taken].lock().expect("no worker panics while it holds the lock") = Some(result);
                 }
             });

@@ -20,9 +20,22 @@ pub fn kernels() -> PathBuf {
     root().join("kernels")
 }
 
-/// The committed PTX of an architecture family.
-pub fn ptx(arch: Arch) -> PathBuf {
-    root().join(format!("host/ptx/ferrolayer.{arch}.ptx"))
+/// A committed PTX.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ptx {
+    /// The crate of kernels, or the file with some, that it is built of.
+    pub source: PathBuf,
+    pub arch: Arch,
+    pub path: PathBuf,
+}
+
+/// All that are committed: the library's, and that of the example, which is for any GPU.
+pub fn committed() -> Vec<Ptx> {
+    let library = Arch::ALL.map(|arch| (kernels(), arch, format!("host/ptx/ferrolayer.{arch}.ptx")));
+    let example =
+        (root().join("host/examples/custom_op.rs"), Arch::Sm80, "host/examples/custom_op.sm_80.ptx".to_owned());
+    let all = library.into_iter().chain([example]);
+    all.map(|(source, arch, path)| Ptx { source, arch, path: root().join(path) }).collect()
 }
 
 /// The path inside the repository, as it is shown.

@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use crate::Real;
+use crate::{Out, Real, Result};
 
 /// This machine's processor. Passes run on rayon's threads and are done when the call returns.
 #[derive(Clone, Copy, Debug, Default)]
@@ -61,6 +61,52 @@ impl Cpu {
                 accumulate(out, result, beta);
             }
         });
+    }
+
+    /// [`Cpu::map`] into a gradient, where it is asked for.
+    ///
+    /// # Errors
+    /// [`Error::Device`](crate::Error::Device) when `out` is not on the CPU.
+    ///
+    /// # Panics
+    /// As [`Cpu::map`].
+    pub fn map_into<T: Real, const N: usize>(
+        &self,
+        out: Option<Out<'_, T>>,
+        inputs: [&[T]; N],
+        f: impl Fn([T::Compute; N]) -> T::Compute + Sync,
+    ) -> Result<()> {
+        let Some(Out { tensor, beta }) = out else { return Ok(()) };
+        self.map(tensor.host_mut()?, beta, inputs, f);
+        Ok(())
+    }
+
+    /// The sum of all `f(inputs[..][i])` into a gradient of one element, where it is asked for; over all threads, in `f64`,
+    /// and in an order that does not depend on their number.
+    ///
+    /// # Errors
+    /// [`Error::Device`](crate::Error::Device) when `out` is not on the CPU.
+    ///
+    /// # Panics
+    /// When the inputs are not of one length, or `out` is not of one element.
+    pub fn sum_into<T: Real, const N: usize>(
+        &self,
+        out: Option<Out<'_, T::Compute>>,
+        inputs: [&[T]; N],
+        f: impl Fn([T::Compute; N]) -> T::Compute + Sync,
+    ) -> Result<()> {
+        let Some(Out { tensor, beta }) = out else { return Ok(()) };
+        let len = inputs.first().map_or(0, |input| input.len());
+        assert!(inputs.iter().all(|input| input.len() == len), "inputs are of one length");
+        assert_eq!(tensor.len(), 1, "one sum");
+        let of_chunk = |chunk: usize| {
+            let end = len.min((chunk + 1) * CHUNK);
+            (chunk * CHUNK..end).map(|i| f(inputs.map(|input| input[i].widen())).f64()).sum()
+        };
+        let sums: Vec<f64> = (0..len.div_ceil(CHUNK)).into_par_iter().map(of_chunk).collect();
+        let sum = T::Compute::of(sums.iter().sum());
+        accumulate(&mut tensor.host_mut()?[0], sum, T::Compute::of(beta));
+        Ok(())
     }
 
     /// `out[i] = f(out[i])` for every `i`, over all threads.

@@ -1,8 +1,10 @@
 //! One folder per op: `mod.rs` says what it computes and checks the arguments, `cpu.rs` and `gpu.rs` compute it.
 //!
 //! Every pass comes the same way: a function of the op's module checks shapes and devices once, makes a struct of what
-//! the pass needs, and hands it to the device of its first input ([`Device::run`](crate::Device::run)).
+//! the pass needs, and hands it to the device of its first input ([`Device::run`](crate::Device::run)). `contract.rs` makes
+//! an [`Op`](crate::op::Op) of the functions.
 
+mod parts;
 mod route;
 mod window;
 
@@ -21,4 +23,5 @@ pub mod sgd;
 pub mod softmax_cross_entropy;
 pub mod stochastic_pool;
 
+pub use parts::sum_parts;
 pub use window::Window;

@@ -2,12 +2,16 @@
 
 use ferrolayer::{Device, Tensor, ops::prelu};
 
-fn main() -> ferrolayer::Result<()> {
+/// An op of one's own, in a crate of one's own.
+#[path = "../../../host/examples/custom_op.rs"]
+mod custom_op;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
     let device = Device::auto();
     let x = Tensor::from_slice(&device, &[2, 2], &[1.0f32, -2.0, 3.0, -4.0])?;
     let alpha = Tensor::from_slice(&device, &[1], &[0.5])?;
     let y = prelu::forward(&x, &alpha)?.to_vec()?;
     assert_eq!(y, [1.0, -1.0, 3.0, -2.0]);
     println!("prelu on {device}: {y:?}");
-    Ok(())
+    custom_op::main()
 }

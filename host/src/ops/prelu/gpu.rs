@@ -1,11 +1,10 @@
 use cuda_std::launch::{DeviceMemory, LaunchDims};
-use kernels::prelu::{
-    BLOCK, PART, PreluBackwardColumns, PreluBackwardPlanes, PreluBackwardSum, PreluForward, ROWS, TILE,
-};
+use kernels::prelu::{BLOCK, PART, PreluBackwardColumns, PreluBackwardPlanes, PreluForward, ROWS, TILE};
 
 use super::{Backward, Forward};
 use crate::device::{Gpu, OnGpu, for_storage, tiles};
-use crate::{Real, Result};
+use crate::ops::sum_parts;
+use crate::{Out, Real, Result};
 
 /// Below this a plane keeps too few threads of a block busy, and columns are taken instead.
 const SMALL_PLANE: usize = 64;
@@ -32,11 +31,6 @@ impl<T: Real> OnGpu for Backward<'_, T> {
         const OP: &str = "prelu.backward";
         let layout = self.layout;
         let alpha = self.alpha.gpu::<f32>(OP, "alpha")?;
-        let dalpha = match self.dalpha {
-            Some(out) => Some((out.tensor.gpu_mut::<f32>(OP, "dalpha")?, out.beta as f32)),
-            None => None,
-        };
-
         // Stage 1 leaves its sums as [outer, channels, parts].
         let columns = layout.inner < SMALL_PLANE && layout.channels > 1;
         let (outer, parts) = if columns {
@@ -45,16 +39,13 @@ impl<T: Real> OnGpu for Backward<'_, T> {
             (layout.outer, layout.inner.div_ceil(PART as usize))
         };
         let count = outer * layout.channels * parts;
-        let mut workspace = gpu.workspace(if dalpha.is_some() { count } else { 0 })?;
+        let mut workspace = gpu.workspace(if self.dalpha.is_some() { count } else { 0 })?;
         let mut sums = workspace.as_slice_mut();
-        let sums = dalpha.is_some().then_some(&mut sums as &mut dyn DeviceMemory<f32>);
+        let sums = self.dalpha.is_some().then_some(&mut sums as &mut dyn DeviceMemory<f32>);
         let (channels, inner) = (layout.channels as u32, layout.inner);
         for_storage!(T as S, OP, "x", gpu, {
             let (x, dy) = (self.x.gpu::<S>(OP, "x")?, self.dy.gpu::<S>(OP, "dy")?);
-            let (dx, dx_beta) = match self.dx {
-                Some(out) => (Some(out.tensor.gpu_mut::<S>(OP, "dx")? as &mut dyn DeviceMemory<S>), out.beta as f32),
-                None => (None, 0.0),
-            };
+            let (dx, dx_beta) = Out::gpu::<S>(self.dx, OP, "dx")?;
             if columns {
                 let dims = LaunchDims::new([outer as u32, tiles(layout.channels * inner, BLOCK), 1], BLOCK);
                 let (outer, inner) = (layout.outer as u64, inner as u32);
@@ -73,10 +64,6 @@ impl<T: Real> OnGpu for Backward<'_, T> {
             }
         })?;
 
-        let Some((dalpha, beta)) = dalpha else { return Ok(()) };
-        let dims = LaunchDims::new(channels, BLOCK);
-        let (sums, outer, parts) = (workspace.as_slice(), outer as u64, parts as u64);
-        // SAFETY: stage 1 wrote `[outer, channels, parts]`, which is empty when `outer` or `parts` is zero; one block a channel.
-        unsafe { gpu.launch(dims, PreluBackwardSum { sums: &sums, dalpha, beta, outer, channels, parts }) }
+        sum_parts(OP, gpu, workspace.as_slice(), [outer, layout.channels, parts], self.dalpha)
     }
 }

@@ -1,0 +1,40 @@
+//! The last stage of a sum over many blocks: the gradient of a parameter.
+
+use cuda_std::launch::LaunchDims;
+use kernels::prelu::{BLOCK, PreluBackwardSum};
+
+use crate::device::{Gpu, GpuSlice};
+use crate::{Compute, Out, Result};
+
+/// Sums what blocks or warps left in `parts`, laid out `[outer, channels, inner]`, over the first and the last, into a
+/// gradient of as many elements as channels, where it is asked for. The order is fixed: the same bits each time. One sum of
+/// all is `[1, 1, count]`.
+///
+/// # Errors
+/// [`Error::DType`](crate::Error::DType) when `out` does not hold `f32`; the device's own errors.
+///
+/// # Panics
+/// When `parts` is too short for `layout`, or `out` is not of its channels.
+pub fn sum_parts<C: Compute>(
+    op: &'static str,
+    gpu: &Gpu,
+    parts: GpuSlice<'_, f32>,
+    layout: [usize; 3],
+    out: Option<Out<'_, C>>,
+) -> Result<()> {
+    let Some(Out { tensor, beta }) = out else { return Ok(()) };
+    let [outer, channels, inner] = layout;
+    assert_eq!(tensor.len(), channels, "one element for each channel");
+    let sums = parts.slice(0..outer * channels * inner);
+    let (dalpha, beta) = (tensor.gpu_mut::<f32>(op, "the gradient of a parameter")?, beta as f32);
+    let kernel = PreluBackwardSum {
+        sums: &sums,
+        dalpha,
+        beta,
+        outer: outer as u64,
+        channels: channels as u32,
+        parts: inner as u64,
+    };
+    // SAFETY: `sums` is laid out so, and `out` holds a channel each, both checked above; one block a channel.
+    unsafe { gpu.launch(LaunchDims::new(channels as u32, BLOCK), kernel) }
+}
