@@ -11,9 +11,10 @@ use ferrolayer::op::{Inputs, Op};
 use ferrolayer::ops::gaussian_pool::Normalize;
 use ferrolayer::ops::{
     Window, add2, avg_pool, dense, exp, gaussian_pool, max_pool, prelu, relu, scale_add, softmax_cross_entropy,
+    stochastic_pool,
 };
 use ferrolayer::testing::{compare_devices, gradcheck, normal};
-use ferrolayer::{Device, Layout, Real, Tensor, bf16, f16};
+use ferrolayer::{Device, Layout, Out, Real, Tensor, bf16, f16};
 
 use crate::support::{Failed, Outcome, Trial, assert_error, assert_same_bits, on_cpu, on_each_gpu};
 
@@ -34,6 +35,7 @@ pub fn tests() -> Vec<Trial> {
     tests.extend(on_each_gpu("contract::avg_pool", the_avg_pool));
     tests.extend(on_each_gpu("contract::gaussian_pool", the_gaussian_pool));
     tests.extend(on_each_gpu("contract::dense", the_dense));
+    tests.extend(on_each_gpu("contract::stochastic_pool", the_stochastic_pool));
     tests.extend(on_each_gpu("contract::softmax_cross_entropy", the_softmax_cross_entropy));
     tests.extend(faults::tests());
     tests.extend(sharing::tests());
@@ -91,13 +93,13 @@ fn in_all_types<O: Op<f32> + Op<f16> + Op<bf16> + Op<f64>>(
 
 fn the_max_pool(gpu: &Device) -> Outcome {
     let window = Window::new([2, 3]).stride([1, 2]).padding([1, 0]);
-    in_f32(gpu, &max_pool::Op { window }, &[&[2, 2, 4, 5]], &[])
+    in_all_types(gpu, &max_pool::Op { window }, &[&[2, 2, 4, 5]], &[])
 }
 
 fn the_avg_pool(gpu: &Device) -> Outcome {
     let divisor = avg_pool::Divisor { divisor_override: NonZero::new(3), ..Default::default() };
     let op = avg_pool::Op { window: Window::new([2, 2]).stride([1, 1]), divisor };
-    in_f32(gpu, &op, &[&[2, 2, 4, 3]], &[])
+    in_all_types(gpu, &op, &[&[2, 2, 4, 3]], &[])
 }
 
 fn the_gaussian_pool(gpu: &Device) -> Outcome {
@@ -106,16 +108,52 @@ fn the_gaussian_pool(gpu: &Device) -> Outcome {
     let var = Tensor::from_slice(&Device::cpu(), &[2, 1, 2], &[0.5, 1.5, 0.8, 0.4])?;
     for normalize in [Normalize::Window, Normalize::Valid] {
         let op = gaussian_pool::Op { window: Window::new([3, 2]).stride([1, 2]).padding([1, 1]), normalize };
-        check::<f32, _>(gpu, &op, &data, &[mean.clone(), var.clone()])?;
+        let parameters = [mean.clone(), var.clone()];
+        check::<f32, _>(gpu, &op, &data, &parameters)?;
+        check::<f16, _>(gpu, &op, &data, &parameters)?;
+        check::<bf16, _>(gpu, &op, &data, &parameters)?;
+        let last = data.iter().map(|x| x.to_layout(Layout::ChannelsLast)).collect::<Result<Vec<_>, _>>()?;
+        check::<f32, _>(gpu, &op, &last, &parameters)?;
     }
     Ok(())
+}
+
+/// What it draws in `f64` is not what it draws in `f32`, so that the tools have nothing to compare with.
+fn the_stochastic_pool(gpu: &Device) -> Outcome {
+    let (window, seed) = (Window::new([2, 3]).stride([1, 2]), 5);
+    let x = normal::<f32>(gpu, 1, &[2, 3, 4, 5])?;
+    let op = stochastic_pool::Op { window, seed };
+    let inputs = Inputs { data: &[&x], parameters: &[] };
+    assert_same_bits(
+        "inference",
+        &forward(&op, inputs, Mode::Eval)?,
+        &stochastic_pool::forward_inference(&x, &window)?,
+    )?;
+    let mut random = stochastic_pool::Random::new(gpu, seed)?;
+    let mut model = Sequential::new().then(Apply::new(op, vec![])?);
+    for draw in 0..3 {
+        let expected = stochastic_pool::forward(&x, &window, &mut random)?;
+        assert_same_bits(&format!("draw {draw}"), &model.forward(&x, Mode::Train)?, &expected.y)?;
+        let (dy, mut dx) = (normal(gpu, 2 + draw, expected.y.shape())?, x.empty_like()?);
+        stochastic_pool::backward(&dy, &expected.indices, &window, x.shape(), Out::write(&mut dx))?;
+        assert_same_bits(&format!("dx {draw}"), &model.backward(&dy)?, &dx)?;
+    }
+    Ok(())
+}
+
+fn forward<O: Op<f32>>(op: &O, inputs: Inputs<'_, f32>, mode: Mode) -> ferrolayer::Result<Tensor<f32>> {
+    Ok(op.forward(&mut O::State::default(), inputs, mode)?.0)
 }
 
 fn the_dense(gpu: &Device) -> Outcome {
     use dense::{Kind, Op};
     in_f32(gpu, &Op::default(), &[&[3, 5], &[4, 5]], &[])?;
     in_f32(gpu, &Op { bias: true, activation: Kind::Relu }, &[&[3, 5], &[4, 5], &[4]], &[])?;
-    in_f32(gpu, &Op { bias: true, activation: Kind::Prelu }, &[&[3, 5], &[4, 5], &[4]], &[&[4]])
+    let op = Op { bias: true, activation: Kind::Prelu };
+    let [data, parameters] = inputs(&[&[3, 5], &[4, 5], &[4]], &[&[4]])?;
+    check::<f32, _>(gpu, &op, &data, &parameters)?;
+    check::<f16, _>(gpu, &op, &data, &parameters)?;
+    check::<bf16, _>(gpu, &op, &data, &parameters)
 }
 
 fn the_softmax_cross_entropy(gpu: &Device) -> Outcome {

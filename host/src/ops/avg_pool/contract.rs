@@ -1,7 +1,7 @@
 use super::Divisor;
 use crate::op::{self, Backward, Inputs, Mode, Names};
 use crate::ops::Window;
-use crate::{Compute, Result, Tensor};
+use crate::{Real, Result, Tensor};
 
 /// The op as [`op::Op`]: of `x`. Backward needs its shape only.
 #[derive(Clone, Copy, Debug)]
@@ -12,7 +12,7 @@ pub struct Op {
     pub divisor: Divisor,
 }
 
-impl<T: Compute> op::Op<T> for Op {
+impl<T: Real> op::Op<T> for Op {
     type State = ();
     /// The input's shape.
     type Saved = Vec<usize>;

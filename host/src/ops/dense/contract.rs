@@ -1,6 +1,6 @@
 use super::{Activation, Output, Saved};
 use crate::op::{self, Backward, Gradients, Inputs, Mode, Names};
-use crate::{Compute, Result, Tensor};
+use crate::{Real, Result, Tensor};
 
 /// The op as [`op::Op`]: of `x`, `w` and, if there is one, `b`; with PReLU, of the parameter `alpha`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -24,7 +24,11 @@ pub enum Kind {
 }
 
 impl Op {
-    fn activation<'a, T: Compute>(&self, op: &'static str, parameters: &[&'a Tensor<T>]) -> Result<Activation<'a, T>> {
+    fn activation<'a, T: Real>(
+        &self,
+        op: &'static str,
+        parameters: &[&'a Tensor<T::Compute>],
+    ) -> Result<Activation<'a, T>> {
         Ok(match self.activation {
             Kind::Identity => op::exactly(op, "parameters", parameters).map(|[]: [_; 0]| Activation::Identity)?,
             Kind::Relu => op::exactly(op, "parameters", parameters).map(|[]: [_; 0]| Activation::Relu)?,
@@ -33,7 +37,7 @@ impl Op {
     }
 }
 
-impl<T: Compute> op::Op<T> for Op {
+impl<T: Real> op::Op<T> for Op {
     type State = ();
     /// `x`, `w` and what the activation needs.
     type Saved = (Tensor<T>, Tensor<T>, Saved<T>);

@@ -1,7 +1,7 @@
 use super::Normalize;
 use crate::op::{self, Backward, Inputs, Mode, Names};
 use crate::ops::Window;
-use crate::{Compute, Result, Tensor};
+use crate::{Real, Result, Tensor};
 
 /// The op as [`op::Op`]: of `x`, with the parameters `mean` and `var`.
 #[derive(Clone, Copy, Debug)]
@@ -12,7 +12,7 @@ pub struct Op {
     pub normalize: Normalize,
 }
 
-impl<T: Compute> op::Op<T> for Op {
+impl<T: Real> op::Op<T> for Op {
     type State = ();
     /// `x`
     type Saved = Tensor<T>;

@@ -1,7 +1,7 @@
 use super::{Indices, Output};
 use crate::op::{self, Backward, Inputs, Mode, Names};
 use crate::ops::Window;
-use crate::{Compute, Result, Tensor};
+use crate::{Real, Result, Tensor};
 
 /// The op as [`op::Op`]: of `x`. Backward needs indices, of one byte or two, and no input.
 #[derive(Clone, Copy, Debug)]
@@ -10,7 +10,7 @@ pub struct Op {
     pub window: Window,
 }
 
-impl<T: Compute> op::Op<T> for Op {
+impl<T: Real> op::Op<T> for Op {
     type State = ();
     /// The indices and the input's shape.
     type Saved = (Indices, Vec<usize>);

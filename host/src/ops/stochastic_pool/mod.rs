@@ -18,10 +18,12 @@
 //! Backward of the draw goes to the drawn positions alone, by their [`Indices`]. The mean has no backward pass: it is for
 //! inference.
 
+mod contract;
 mod cpu;
 mod gpu;
 mod random;
 
+pub use contract::Op;
 pub use random::Random;
 
 use super::route;
