@@ -46,7 +46,7 @@ mod kernels {
                 let old = load(dx.as_global(), there && keep != 0.0);
                 dx.store_if(there, i, T::from_f32(dy * s * (1.0 + beta * x * (1.0 - s)) + keep * old));
             }
-            let sum = warp::reduce_sum(dy * x * x * s * (1.0 - s));
+            let sum = warp::reduce_sum(dy * (x * s) * (x * (1.0 - s)));
             parts.store_if(there && warp::lane_id() == 0, i / 32, sum);
         }
     }
@@ -99,7 +99,7 @@ impl<T: Real> Op<T> for Swish {
                 let s = |x: T::Compute| (one + (-beta * x).exp()).recip();
                 let slope = |x| s(x) * (one + beta * x * (one - s(x)));
                 cpu.map_into(dx, [x, dy], |[x, dy]| dy * slope(x))?;
-                cpu.sum_into(dbeta, [x, dy], |[x, dy]| dy * x * x * s(x) * (one - s(x)))?;
+                cpu.sum_into(dbeta, [x, dy], |[x, dy]| dy * (x * s(x)) * (x * (one - s(x))))?;
             }
             Device::Gpu(gpu) => {
                 let (warps, beta) = (n.div_ceil(32), beta.gpu(OP, "beta")?);
