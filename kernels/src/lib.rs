@@ -22,4 +22,5 @@ pub mod scale_add;
 pub mod sgd;
 pub mod softmax_cross_entropy;
 pub mod stochastic_pool;
+pub mod swish;
 pub mod window;

@@ -29,6 +29,7 @@ mod scale_add;
 mod sgd;
 mod softmax_cross_entropy;
 mod stochastic_pool;
+mod swish;
 mod training;
 
 use std::process::ExitCode;
@@ -57,6 +58,7 @@ fn main() -> ExitCode {
         sgd::tests(),
         softmax_cross_entropy::tests(),
         stochastic_pool::tests(),
+        swish::tests(),
         training::tests(),
     ];
     libtest_mimic::run(&arguments, tests.into_iter().flatten().collect()).exit_code()

@@ -22,6 +22,7 @@ pub mod scale_add;
 pub mod sgd;
 pub mod softmax_cross_entropy;
 pub mod stochastic_pool;
+pub mod swish;
 
 pub use parts::sum_parts;
 pub use window::Window;
