@@ -31,6 +31,8 @@ pub enum Error {
     Setup(Vec<String>),
     #[error("{0}")]
     Bundle(String),
+    #[error("{0}")]
+    NewOp(String),
 }
 
 impl Error {

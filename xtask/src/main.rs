@@ -6,6 +6,7 @@ mod bundle;
 mod doctor;
 mod driver;
 mod error;
+mod new_op;
 mod ptxas;
 mod setup;
 mod spills;
@@ -32,6 +33,8 @@ struct Arguments {
 enum Command {
     /// Build the kernels to PTX, or check the PTX that is committed
     BuildPtx(build_ptx::Options),
+    /// Write the files of a new op, which compile and pass as they are
+    NewOp(new_op::Options),
     /// Install what building PTX and looking at it takes
     Setup,
     /// Say what this machine has and lacks
@@ -56,6 +59,7 @@ fn main() -> ExitCode {
     });
     let done = match arguments.command {
         Command::BuildPtx(options) => build_ptx::run(&options),
+        Command::NewOp(options) => new_op::run(&options),
         Command::Setup => setup::run(),
         Command::Doctor => return doctor::run(),
         Command::Test(options) => test::run(&options),
@@ -98,7 +102,7 @@ mod tests {
         let error = Arguments::try_parse_from(["cargo xtask", "biuld-ptx"]).err().expect("no such command");
         assert_eq!((error.kind(), error.exit_code()), (ErrorKind::InvalidSubcommand, 2));
         let known = known_commands();
-        for command in ["build-ptx", "setup", "doctor", "test", "bundle", "bench"] {
+        for command in ["build-ptx", "new-op", "setup", "doctor", "test", "bundle", "bench"] {
             assert!(known.contains(&format!("\n  {command} ")), "{command}: {known}");
         }
     }
