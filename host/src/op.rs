@@ -16,15 +16,15 @@
 //!
 //! # Where it runs
 //! Where its tensors are: the same call for every device. Tensors on different devices, or on different streams of one,
-//! are [`Error::Device`](crate::Error::Device), which names the argument; [`check`](crate::check) says it for an op.
+//! are [`Error::Device`], which names the argument; [`check`](crate::check) says it for an op.
 //!
 //! # Tensors that share memory
 //! Clones, [`Tensor::permute`]d ones too, share their memory until one of them is written to, which then gets a copy. So
 //! whatever tensors a call is given, what it writes is no other tensor's memory, and no op has to look: an output that was
 //! a clone of an input, or of another output, holds the right result afterwards, and the input what it held. What could
 //! still meet is memory that was not made here; a launch compares its buffers' addresses
-//! ([`Error::Overlap`](crate::Error::Overlap)). While a graph is recorded a copy would be of no use to its replays: there
-//! writing to a shared tensor is [`Error::Recording`](crate::Error::Recording).
+//! ([`Error::Overlap`]). While a graph is recorded a copy would be of no use to its replays: there
+//! writing to a shared tensor is [`Error::Recording`].
 //!
 //! # What is no op in this sense
 //! [`sgd`](crate::ops::sgd) and [`adam`](crate::ops::adam) change parameters where they are and have no gradient: see
@@ -84,7 +84,7 @@ impl<'a, T: Real> Inputs<'a, T> {
     /// The inputs one by one, when there are as many as expected: `let ([x], [beta]) = inputs.exactly(OP)?;`.
     ///
     /// # Errors
-    /// [`Error::Argument`](crate::Error::Argument) when there are more or fewer.
+    /// [`Error::Argument`] when there are more or fewer.
     #[allow(clippy::type_complexity, reason = "two arrays")]
     pub fn exactly<const D: usize, const P: usize>(
         self,
@@ -141,7 +141,7 @@ impl<'a, T: Real, S> Backward<'a, T, S> {
 /// A list's items one by one, when there are as many as expected.
 ///
 /// # Errors
-/// [`Error::Argument`](crate::Error::Argument) when there are more or fewer.
+/// [`Error::Argument`] when there are more or fewer.
 pub fn exactly<I: Copy, const N: usize>(op: &'static str, argument: &'static str, items: &[I]) -> Result<[I; N]> {
     items.try_into().map_err(|_| wrong_count(op, argument, items.len(), N))
 }
