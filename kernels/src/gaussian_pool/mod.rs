@@ -18,7 +18,7 @@
 //! Each is compiled for both orders in memory. Where planes follow each other (`NHWC = false`), neighbouring threads
 //! have neighbouring columns, and a tile is 16 rows of up to 128 columns of one plane. Where the channels of a pixel
 //! are neighbours (`NHWC = true`), so are the threads that have them, its lanes: up to 32, and a tile is 8 rows of up to
-//! `256 / lanes` columns of each of these channels' planes. [`Threads`] is all that differs, beside where a pixel is.
+//! `256 / lanes` columns of each of these channels' planes. `Threads` is all that differs, beside where a pixel is.
 //!
 //! `x`, `y` and their gradients are `f32`, `f16` or `bf16`; all else is `f32`, the parameters and their gradients too.
 //!
