@@ -3,7 +3,8 @@
 use std::process::Command;
 
 use cuda_std::launch::LaunchDims;
-use ferrolayer::device::{Gpu, GpuOptions};
+use cuda_std::prelude::*;
+use ferrolayer::device::{Gpu, GpuOptions, KernelModule};
 use ferrolayer::ops::{add2, relu};
 use ferrolayer::{Device, Error, Tensor};
 use kernels::relu::{BLOCK, ReluForward};
@@ -109,18 +110,33 @@ fn works_from_many_threads(gpu: &Device) -> Outcome {
     })
 }
 
+/// Says which fault a child is to have.
 const CHILD: &str = "FERROLAYER_TEST_FAULT";
+/// A read far outside a buffer.
+const OUTSIDE: &str = "outside";
+/// What a panic on the device becomes.
+const TRAP: &str = "trap";
+
+static TRAPPING: KernelModule = KernelModule::new(
+    ".version 7.0\n.target sm_80\n.address_size 64\n.visible .entry traps(.param .u64 y)\n{\n    trap;\n    ret;\n}\n",
+);
+
+/// As `TRAPPING` has it.
+#[kernel]
+pub unsafe fn traps(_y: GlobalMut<f32>) {
+    panic!("a trap");
+}
 
 /// A fault takes the whole process's GPU with it, so that a process of its own has it.
 fn fault_in_a_child(gpu: &Device) -> Outcome {
-    for blocking in ["0", "1"] {
+    for (blocking, fault) in [("0", OUTSIDE), ("1", OUTSIDE), ("0", TRAP)] {
         let child = Command::new(std::env::current_exe()?)
-            .env(CHILD, "1")
+            .env(CHILD, fault)
             .env("FERROLAYER_LAUNCH_BLOCKING", blocking)
             .output()?;
         let said = String::from_utf8_lossy(&child.stdout).into_owned() + &String::from_utf8_lossy(&child.stderr);
         if !child.status.success() || !said.contains("fault was told") {
-            return Err(format!("blocking {blocking}: {}, said:\n{said}", child.status).into());
+            return Err(format!("{fault}, blocking {blocking}: {}, said:\n{said}", child.status).into());
         }
     }
     // The way back: another process, and this one, whose context is its own, never lost the GPU.
@@ -136,26 +152,30 @@ fn fault_in_a_child(gpu: &Device) -> Outcome {
     Ok(())
 }
 
-/// In the child: reads far outside a buffer, and sees that the error says so and that nothing aborts afterwards.
+/// In the child: has the fault, and sees that the error says so and that nothing aborts afterwards.
 pub fn run_child_if_asked() {
-    if std::env::var_os(CHILD).is_none() {
-        return;
-    }
+    let Some(kind) = std::env::var_os(CHILD) else { return };
     let fault = || -> Result<(), Failed> {
         let gpu = Gpu::new(0)?;
         let (x, mut y) = (gpu.upload(&[1.0f32; 8])?, gpu.allocate::<f32>(8)?);
         let device = Device::Gpu(gpu.clone());
         let tensor = Tensor::full(&device, &[8], 1.0f32)?;
         gpu.synchronize()?;
-        // More elements than any GPU has memory for: some block leaves what is mapped.
-        let blocks = 1 << 28;
-        let launch = ReluForward::<f32> { x: Some(&x), y: &mut y, n: u64::from(blocks) * 1024 };
-        // SAFETY: none; the process ends after this test.
-        let result = unsafe { gpu.launch(LaunchDims::new(blocks, BLOCK), launch) }.and_then(|()| gpu.synchronize());
+        let (name, result) = if kind == TRAP {
+            // SAFETY: the kernel touches nothing.
+            ("traps", unsafe { TRAPPING.launch(&gpu, LaunchDims::new(1, 1), Traps { _y: &mut y }) })
+        } else {
+            // More elements than any GPU has memory for: some block leaves what is mapped.
+            let blocks = 1 << 28;
+            let launch = ReluForward::<f32> { x: Some(&x), y: &mut y, n: u64::from(blocks) * 1024 };
+            // SAFETY: none; the process ends after this test.
+            ("relu_forward_f32", unsafe { gpu.launch(LaunchDims::new(blocks, BLOCK), launch) })
+        };
+        let result = result.and_then(|()| gpu.synchronize());
         let Err(Error::KernelFault { launches, .. }) = &result else {
             return Err(format!("expected a kernel's fault, got {result:?}").into());
         };
-        assert!(launches.len() == 1 && launches[0].contains("relu_forward_f32"), "{launches:?}");
+        assert!(launches.len() == 1 && launches[0].contains(name), "{launches:?}");
         println!("{}", result.unwrap_err());
         // Later calls say it too, and nothing panics or aborts while what is left is dropped.
         assert!(relu::forward(&tensor).and_then(|y| y.to_vec()).is_err());

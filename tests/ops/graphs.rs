@@ -6,6 +6,7 @@ use ferrolayer::nn::{
     SoftmaxCrossEntropy,
 };
 use ferrolayer::ops::gaussian_pool::Normalize;
+use ferrolayer::ops::stochastic_pool::{self, Random};
 use ferrolayer::ops::{Window, relu, scale_add};
 use ferrolayer::{Device, Error, Out, Result, Tensor};
 
@@ -15,6 +16,7 @@ pub fn tests() -> Vec<Trial> {
     vec![
         on_cpu("graphs::the_emulated_gpu_has_none", the_emulated_gpu_has_none),
         on_real_gpu("graphs::replays_are_eager_steps", replays_are_eager_steps),
+        on_real_gpu("graphs::replays_draw_anew", replays_draw_anew),
         on_real_gpu("graphs::kernels_get_new_arguments", kernels_get_new_arguments),
         on_real_gpu("graphs::outlive_the_tensors_they_use", outlive_the_tensors_they_use),
         on_real_gpu("graphs::refuse_what_they_cannot_hold", refuse_what_they_cannot_hold),
@@ -121,6 +123,24 @@ fn replays_are_eager_steps(device: &Device) -> Outcome {
         graph.replay()?;
         assert_same_bits(&format!("loss of step {step}"), &loss, &expected)?;
         assert_eq!(recorded.parameters()?, eager.parameters()?, "parameters after step {step}");
+    }
+    Ok(())
+}
+
+/// The random state is in device memory, and a kernel moves it on: each replay draws what the next eager pass would.
+fn replays_draw_anew(device: &Device) -> Outcome {
+    let window = Window::new([3, 3]).stride([2, 2]).padding([1, 1]);
+    let x = normal_tensor::<f32>(device, 1, &[2, 3, 31, 33]);
+    let [mut eager, mut recorded] = [Random::new(device, 9)?, Random::new(device, 9)?];
+    let (mut graph, drawn) = gpu(device).record(|| stochastic_pool::forward(&x, &window, &mut recorded))?;
+    let mut last = Vec::new();
+    for replay in 0..5 {
+        let expected = stochastic_pool::forward(&x, &window, &mut eager)?;
+        graph.replay()?;
+        assert_same_bits(&format!("replay {replay}"), &drawn.y, &expected.y)?;
+        let drawn = drawn.y.to_vec()?;
+        assert!(drawn != last, "replay {replay} drew what the last one did");
+        last = drawn;
     }
     Ok(())
 }
