@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, Thread};
 
 use super::STACK_BYTES;
@@ -12,13 +13,15 @@ const YIELDS: u32 = 2;
 /// The threads of a launch.
 pub struct Crew {
     threads: u32,
-    /// Those that were made. Set when all may begin, or none.
+    /// Those that were made.
     handles: OnceLock<Vec<Thread>>,
+    /// Whether `handles` is set, so that all may begin, or none: how std's lock orders the two, no sanitizer sees.
+    open: AtomicBool,
 }
 
 impl Crew {
     pub fn new(threads: u32) -> Self {
-        Self { threads, handles: OnceLock::new() }
+        Self { threads, handles: OnceLock::new(), open: AtomicBool::new(false) }
     }
 
     /// Calls `work` for each thread with its number, all of them at once, and returns when all have ended. When not
@@ -40,7 +43,9 @@ impl Crew {
                     }
                 }
             }
-            for handle in self.handles.get_or_init(|| joins.iter().map(|join| join.thread().clone()).collect()) {
+            let handles = self.handles.get_or_init(|| joins.iter().map(|join| join.thread().clone()).collect());
+            self.open.store(true, Ordering::Release);
+            for handle in handles {
                 handle.unpark();
             }
             for join in joins {
@@ -54,12 +59,10 @@ impl Crew {
 
     /// Waits until all threads are there; whether they are.
     fn wait_for_start(&self) -> bool {
-        loop {
-            if let Some(handles) = self.handles.get() {
-                return handles.len() == self.threads as usize;
-            }
+        while !self.open.load(Ordering::Acquire) {
             thread::park();
         }
+        self.handles.get().is_some_and(|handles| handles.len() == self.threads as usize)
     }
 
     /// Lets a paused thread go on.
