@@ -86,11 +86,14 @@ fn everything(arguments: &[String]) -> Result<()> {
     run_command(cargo().args(["test", "--workspace"]).args(arguments))
 }
 
+/// Memory that is not to be had is an error of the library's, not the sanitizer's.
+const NULL_FOR_TOO_MUCH: &str = "allocator_may_return_null=1";
+
 /// The caller's options, and what is not to be reported.
 fn thread_sanitizer_options() -> String {
     let given = std::env::var("TSAN_OPTIONS").unwrap_or_default();
     let suppressions = root().join("xtask/thread-sanitizer.supp");
-    format!("{given} suppressions={}", suppressions.display()).trim_start().to_owned()
+    format!("{given} suppressions={} {NULL_FOR_TOO_MUCH}", suppressions.display()).trim_start().to_owned()
 }
 
 fn under(sanitizer: Sanitizer, arguments: &[String]) -> Result<()> {
@@ -104,6 +107,7 @@ fn under(sanitizer: Sanitizer, arguments: &[String]) -> Result<()> {
             .env("RUSTFLAGS", sanitizer.rustflags())
             .env_remove("CARGO_ENCODED_RUSTFLAGS")
             .env("TSAN_OPTIONS", thread_sanitizer_options())
+            .env("ASAN_OPTIONS", std::env::var("ASAN_OPTIONS").unwrap_or_else(|_| NULL_FOR_TOO_MUCH.into()))
             .arg("test")
             .args(["--package", package, "--target", host])
             .args(targets)
