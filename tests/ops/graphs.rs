@@ -18,6 +18,7 @@ pub fn tests() -> Vec<Trial> {
         on_real_gpu("graphs::replays_are_eager_steps", replays_are_eager_steps),
         on_real_gpu("graphs::replays_draw_anew", replays_draw_anew),
         on_real_gpu("graphs::kernels_get_new_arguments", kernels_get_new_arguments),
+        on_real_gpu("graphs::updates_share_no_memory_with_other_kernels", updates_share_no_memory_with_other_kernels),
         on_real_gpu("graphs::outlive_the_tensors_they_use", outlive_the_tensors_they_use),
         on_real_gpu("graphs::refuse_what_they_cannot_hold", refuse_what_they_cannot_hold),
         on_real_gpu(
@@ -172,6 +173,29 @@ fn kernels_get_new_arguments(device: &Device) -> Outcome {
     assert!(error.contains("expected no more: the graph has 2 kernels"), "{error}");
     graph.replay()?;
     Ok(device.synchronize()?)
+}
+
+/// A tensor that an update makes is its own: no other kernel of the graph writes to its memory.
+fn updates_share_no_memory_with_other_kernels(device: &Device) -> Outcome {
+    let x = normal_tensor::<f32>(device, 1, &[4096]);
+    let [one, two] = [1.0, 2.0].map(|v| Tensor::full(device, &[1], v).unwrap());
+    let zero = Tensor::full(device, &[1], 0.0f32)?;
+    // The second pass' result is dropped while the third is recorded: its memory is free, and written at each replay.
+    let (mut graph, (first, _third)) = gpu(device).record(|| {
+        let first = relu::forward(&x)?;
+        let second = scale_add::forward(&x, &one, &one)?;
+        drop(second);
+        Ok((first, scale_add::forward(&x, &two, &one)?))
+    })?;
+    let rectified = graph.update(0, || relu::forward(&x))?;
+    drop(graph.update(1, || scale_add::forward(&x, &one, &zero))?);
+    let other = graph.update(1, || scale_add::forward(&x, &two, &zero))?;
+    graph.replay()?;
+    let expected = |f: fn(f32) -> f32| x.to_vec().map(|x| x.into_iter().map(f).collect::<Vec<_>>());
+    assert_eq!(rectified.to_vec()?, expected(|x| x.max(0.0))?);
+    assert_eq!(other.to_vec()?, expected(|x| x * 2.0)?);
+    drop(first);
+    Ok(())
 }
 
 fn outlive_the_tensors_they_use(device: &Device) -> Outcome {

@@ -56,6 +56,14 @@ impl Pool {
         Ok(address)
     }
 
+    /// Gives out no piece again that was given back so far.
+    ///
+    /// What comes now takes the place of launches anywhere in the graph, and the pieces are other launches' before and
+    /// after it: only while a graph is recorded is everything later than what had a piece before.
+    fn keep_what_is_free(&self) {
+        lock(&self.pieces).free.clear();
+    }
+
     /// What [`Pool::take`] gave for as many bytes.
     pub fn give_back(&self, address: u64, bytes: usize) {
         let mut pieces = lock(&self.pieces);
@@ -295,7 +303,7 @@ impl Graph {
     /// `work` makes, which are not queued. They must be of the same kernels, in the same order.
     ///
     /// The replays that follow use them; those that are queued already do not. What `work` uses is kept like what was
-    /// recorded.
+    /// recorded; memory for tensors that it makes is new each time, and the graph's until it goes.
     ///
     /// # Errors
     /// Those of `work`; [`Error::Argument`] when it launches another kernel (those before it have their new arguments
@@ -303,6 +311,7 @@ impl Graph {
     pub fn update<R>(&mut self, first: usize, work: impl FnOnce() -> Result<R>) -> Result<R> {
         let Backend::Driver(driver) = self.gpu.backend() else { unreachable!("only a driver records") };
         let Some(exec) = self.exec.take() else { return Err(self.lost()) };
+        self.pool.keep_what_is_free();
         let session = Session {
             pool: self.pool.clone(),
             kept: std::mem::take(&mut self.kept),
