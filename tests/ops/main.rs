@@ -25,6 +25,7 @@ mod own_op;
 mod permute;
 mod prelu;
 mod relu;
+mod route;
 mod scale_add;
 mod sgd;
 mod softmax_cross_entropy;
@@ -54,6 +55,7 @@ fn main() -> ExitCode {
         permute::tests(),
         prelu::tests(),
         relu::tests(),
+        route::tests(),
         scale_add::tests(),
         sgd::tests(),
         softmax_cross_entropy::tests(),
