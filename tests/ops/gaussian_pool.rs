@@ -32,7 +32,7 @@ pub fn tests() -> Vec<Trial> {
     tests.extend(errors::tests());
     for (i, case) in gpu_cases().into_iter().enumerate() {
         // Each case in one type on the emulated grid, which is slow, and in all on a GPU.
-        let name = format!("gaussian_pool::matches_cpu::{i}");
+        let name = format!("gaussian_pool::matches_cpu::{i}::{:?}", case.normalize);
         tests.extend(on_each_gpu(&name, move |gpu| {
             let passes = [compare::<f32>, compare::<f16>, compare::<bf16>];
             let emulated = matches!(gpu, Device::Gpu(gpu) if gpu.is_emulated());
