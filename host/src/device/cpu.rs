@@ -1,13 +1,18 @@
 //! The CPU as a device.
 
+use std::sync::Arc;
+
 use rayon::prelude::*;
 
-use crate::{Out, Real, Result};
+use super::allocator::{Allocation, Allocator};
+use super::memory::{HostMemory, vec_of};
+use crate::{Element, Out, Real, Result};
 
 /// This machine's processor. Passes run on rayon's threads and are done when the call returns.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Cpu {
     poison: bool,
+    memory: Allocation,
 }
 
 impl Cpu {
@@ -19,16 +24,42 @@ impl Cpu {
     /// The same, filling outputs with [`Element::POISON`](crate::Element::POISON) before a pass writes them, so that an
     /// element that a pass leaves out is seen.
     pub fn poisoning() -> Self {
-        Self { poison: true }
+        Self { poison: true, ..Self::default() }
+    }
+
+    /// The same, with the memory of tensors made here from `allocator`.
+    pub fn with_allocator(allocator: Arc<dyn Allocator>) -> Self {
+        Self { memory: Allocation(Some(allocator)), ..Self::default() }
     }
 
     /// Whether outputs are poisoned.
     pub fn poisons(&self) -> bool {
         self.poison
     }
+
+    /// Memory for a dense tensor, to be written before it is read.
+    pub(crate) fn allocate<T: Element>(&self, shape: &[usize], strides: &[usize]) -> Result<HostMemory<T>> {
+        match &self.memory.0 {
+            Some(allocator) => HostMemory::of_allocator(&**allocator, shape, strides),
+            None => {
+                let value = if self.poison { T::POISON } else { T::default() };
+                Ok(HostMemory::Own(vec_of(value, shape.iter().product())?))
+            }
+        }
+    }
+
+    /// Memory that holds `values`, in the order in which they are in memory.
+    pub(crate) fn hold<T: Element>(&self, shape: &[usize], strides: &[usize], values: Vec<T>) -> Result<HostMemory<T>> {
+        if self.memory.0.is_none() {
+            return Ok(HostMemory::Own(values));
+        }
+        let mut memory = self.allocate(shape, strides)?;
+        memory.as_mut_slice().copy_from_slice(&values);
+        Ok(memory)
+    }
 }
 
-/// There is one CPU: whether outputs are poisoned makes it no other device.
+/// There is one CPU: whether outputs are poisoned, or whose their memory is, makes it no other device.
 impl PartialEq for Cpu {
     fn eq(&self, _: &Self) -> bool {
         true
