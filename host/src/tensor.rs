@@ -465,6 +465,11 @@ impl<T: Element> Tensor<T> {
         }
     }
 
+    /// Gives this tensor memory that it shares with no other, as writing to it does.
+    pub(crate) fn make_own(&mut self) -> Result<()> {
+        self.storage_mut().map(drop)
+    }
+
     /// The storage with this tensor as its only owner: copied first where it is shared.
     fn storage_mut(&mut self) -> Result<&mut Storage<T>> {
         if Arc::get_mut(&mut self.storage).is_none() {
