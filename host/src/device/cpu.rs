@@ -6,6 +6,7 @@ use rayon::prelude::*;
 
 use super::allocator::{Allocation, Allocator};
 use super::memory::{HostMemory, vec_of};
+use super::tasks::Tasks;
 use crate::{Element, Out, Real, Result};
 
 /// This machine's processor. Passes run on rayon's threads and are done when the call returns.
@@ -85,7 +86,7 @@ impl Cpu {
             assert_eq!(input.len(), out.len(), "inputs and output are of one length");
         }
         let beta = T::Compute::of(beta);
-        out.par_chunks_mut(CHUNK).enumerate().for_each(|(chunk, out)| {
+        out.par_chunks_mut(CHUNK).enumerate().run(1, |(chunk, out)| {
             let inputs = inputs.map(|input| &input[chunk * CHUNK..][..out.len()]);
             for (i, out) in out.iter_mut().enumerate() {
                 let result = f(inputs.map(|input| input[i].widen()));
@@ -134,7 +135,7 @@ impl Cpu {
             let end = len.min((chunk + 1) * CHUNK);
             (chunk * CHUNK..end).map(|i| f(inputs.map(|input| input[i].widen())).f64()).sum()
         };
-        let sums: Vec<f64> = (0..len.div_ceil(CHUNK)).into_par_iter().map(of_chunk).collect();
+        let sums: Vec<f64> = (0..len.div_ceil(CHUNK)).into_par_iter().map(of_chunk).gather(1);
         let sum = T::Compute::of(sums.iter().sum());
         accumulate(&mut tensor.host_mut()?[0], sum, T::Compute::of(beta));
         Ok(())
@@ -142,7 +143,7 @@ impl Cpu {
 
     /// `out[i] = f(out[i])` for every `i`, over all threads.
     pub fn map_in_place<T: Real>(&self, out: &mut [T], f: impl Fn(T::Compute) -> T::Compute + Sync) {
-        out.par_chunks_mut(CHUNK).for_each(|out| out.iter_mut().for_each(|out| *out = T::narrow(f(out.widen()))));
+        out.par_chunks_mut(CHUNK).run(1, |out| out.iter_mut().for_each(|out| *out = T::narrow(f(out.widen()))));
     }
 }
 

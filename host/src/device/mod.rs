@@ -4,6 +4,7 @@ pub(crate) mod allocator;
 mod cpu;
 mod gpu;
 pub(crate) mod memory;
+pub(crate) mod tasks;
 
 use std::fmt::{Display, Formatter};
 use std::str::FromStr;

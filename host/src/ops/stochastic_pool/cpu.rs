@@ -4,6 +4,7 @@ use kernels::window::Position;
 use rayon::prelude::*;
 
 use super::{Advance, Forward, Inference, Windows};
+use crate::device::tasks::Tasks;
 use crate::device::{Cpu, OnCpu};
 use crate::ops::route::for_indices;
 use crate::ops::window::rows_per_task;
@@ -32,8 +33,8 @@ impl OnCpu for Advance<'_> {
 fn draw<T: Real, P: Position>(windows: &Windows, state: &[u64], x: &[T], y: &mut [T], indices: &mut [P]) {
     let (seed, offset) = (state[state::SEED], state[state::OFFSET]);
     let (line, pixel, [height, width]) = (windows.output_line(), windows.pixel(), windows.output);
-    let rows = y.par_chunks_mut(line).zip(indices.par_chunks_mut(line)).with_min_len(rows_per_task(line));
-    rows.enumerate().for_each(|(number, (y, indices))| {
+    let rows = y.par_chunks_mut(line).zip(indices.par_chunks_mut(line));
+    rows.enumerate().run(rows_per_task(line), |(number, (y, indices))| {
         let (plane, row) = (number / height, number % height);
         for (place, (y, index)) in y.iter_mut().zip(indices).enumerate() {
             let (column, channel) = (place / pixel, place % pixel);
@@ -63,8 +64,7 @@ impl<T: Real> OnCpu for Inference<'_, T> {
             return Ok(());
         }
         let (line, pixel, height) = (windows.output_line(), windows.pixel(), windows.output[0]);
-        let rows = y.par_chunks_mut(line).with_min_len(rows_per_task(line));
-        rows.enumerate().for_each(|(number, y)| {
+        y.par_chunks_mut(line).enumerate().run(rows_per_task(line), |(number, y)| {
             let (plane, row) = (number / height, number % height);
             for (place, y) in y.iter_mut().enumerate() {
                 let (column, channel) = (place / pixel, place % pixel);
