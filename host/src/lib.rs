@@ -10,6 +10,7 @@
 mod element;
 mod error;
 mod layout;
+mod out;
 mod tensor;
 
 pub mod check;
@@ -27,7 +28,8 @@ pub use half::{bf16, f16};
 pub use layout::Layout;
 /// The functions of [`Compute`] types: `exp`, `sqrt` and the like.
 pub use num_traits::Float;
-pub use tensor::{Out, Tensor};
+pub use out::Out;
+pub use tensor::Tensor;
 
 /// The README's example, compiled and run as a doc test.
 #[cfg(doctest)]

@@ -13,6 +13,9 @@ pub use allocator::{Allocator, Foreign, Request};
 pub use cpu::{Cpu, accumulate};
 pub use gpu::{Gpu, GpuBuffer, GpuOptions, GpuSlice, GpuSliceMut, Graph, KernelModule, Workspace, tiles};
 
+/// What driver and GPUs this machine has ([`presence`]), and which PTX a GPU takes.
+pub use libcuda::{DeviceInfo, DriverVersion, NoDriver, NoPtx, Presence, PtxFamily, presence};
+
 use crate::{Error, Result};
 
 /// The CPU, one stream of one GPU, or no memory at all.

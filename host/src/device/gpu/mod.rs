@@ -4,6 +4,7 @@ mod backend;
 mod driver;
 mod emulated;
 mod graph;
+mod launched;
 mod memory;
 mod module;
 
@@ -182,7 +183,8 @@ impl Gpu {
     }
 
     /// Memory of at least `len` elements that a pass may use between its launches. It is kept and handed out again;
-    /// the guard keeps other threads' passes on this stream from queuing in between.
+    /// the guard keeps other threads' passes on this stream from queuing in between. An allocator's
+    /// ([`GpuOptions::allocator`]) is the pass's alone, and goes with the guard.
     ///
     /// # Errors
     /// As [`Gpu::allocate`].
