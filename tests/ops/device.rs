@@ -1,10 +1,11 @@
 //! Devices and tensors themselves: where things are, what is said when something is wrong.
 
 use std::process::Command;
+use std::sync::Arc;
 
 use cuda_std::launch::LaunchDims;
 use cuda_std::prelude::*;
-use ferrolayer::device::{Gpu, GpuOptions, KernelModule};
+use ferrolayer::device::{Gpu, GpuOptions, KernelModule, PtxFamily, presence};
 use ferrolayer::ops::{add2, relu};
 use ferrolayer::{Device, Error, Tensor};
 use kernels::relu::{BLOCK, ReluForward};
@@ -21,6 +22,8 @@ pub fn tests() -> Vec<Trial> {
         on_real_gpu("device::a_fault_names_the_launch_and_aborts_nothing", fault_in_a_child),
         on_real_gpu("device::streams_are_devices", streams_are_devices),
         on_real_gpu("device::a_stream_made_elsewhere", a_stream_made_elsewhere),
+        on_real_gpu("device::loads_while_another_stream_is_captured", loads_during_a_capture),
+        on_cpu("device::tells_what_is_here", tells_what_is_here),
         on_real_gpu("device::works_from_many_threads", works_from_many_threads),
     ];
     tests.extend(on_each_gpu("device::tensors_are_values", tensors_are_values));
@@ -96,6 +99,46 @@ fn a_stream_made_elsewhere(_: &Device) -> Outcome {
     let gpu = Device::Gpu(unsafe { GpuOptions::default().open_on_stream(0, std::ptr::null_mut())? });
     let x = normal_tensor::<f32>(&Device::cpu(), 1, &[10_000]);
     assert_same_bits("y", &relu::forward(&x.to(&gpu)?)?, &relu::forward(&x)?)
+}
+
+static LOADED_LATE: KernelModule = KernelModule::new(
+    ".version 7.0\n.target sm_80\n.address_size 64\n.visible .entry does_nothing(.param .u64 y)\n{\n    ret;\n}\n",
+);
+
+/// As `LOADED_LATE` has it.
+#[kernel]
+pub unsafe fn does_nothing(_y: GlobalMut<f32>) {}
+
+/// Someone else captures a stream in the mode that allows no thread to load anything, as `torch.cuda.graph` does. GPUs are
+/// opened meanwhile, on that stream and on a new one, and a kernel is loaded and launched; the capture holds the launch.
+fn loads_during_a_capture(_: &Device) -> Outcome {
+    let context = Arc::new(cust::context::Context::new(cust::device::Device::get_device(0)?)?);
+    let stream = libcuda::Stream::new(&context)?;
+    let mut memory = Gpu::new(0)?.allocate::<f32>(4)?;
+    stream.begin_capture(libcuda::CaptureMode::Global)?;
+    // SAFETY: the stream is of the primary context and outlives the GPU.
+    let gpu = unsafe { GpuOptions::default().open_on_stream(0, stream.raw().cast())? };
+    // SAFETY: the kernel touches nothing.
+    unsafe { LOADED_LATE.launch(&gpu, LaunchDims::new(1, 1), DoesNothing { _y: &mut memory })? };
+    Gpu::new(0)?;
+    let mut graph = stream.end_capture()?.instantiate()?;
+    assert_eq!(graph.kernels().len(), 1);
+    graph.launch(&stream)?;
+    Ok(stream.synchronize()?)
+}
+
+/// On any machine, and as the devices have it.
+fn tells_what_is_here() -> Outcome {
+    match presence().and_then(|here| Ok((here.version, here.gpus?))) {
+        Ok((version, gpus)) => {
+            for gpu in gpus {
+                assert!(gpu.memory > 0 && PtxFamily::of(gpu.compute_capability, version).is_ok());
+                assert!(Device::gpu(gpu.ordinal)?.to_string().contains(&gpu.name));
+            }
+        }
+        Err(missing) => assert_error(Device::gpu(0), &missing.to_string())?,
+    }
+    Ok(())
 }
 
 fn works_from_many_threads(gpu: &Device) -> Outcome {

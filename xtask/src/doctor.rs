@@ -3,14 +3,11 @@
 use std::process::{Command, ExitCode};
 
 use cuda_builder::{Compiler, Head, source_hash};
+use libcuda::{DriverVersion, MINIMUM_DRIVER, NoDriver, Presence, PtxFamily};
 
-use crate::driver::{self, Driver, Gpu};
 use crate::workspace::{Ptx, answer, root, shown};
 use crate::{setup, tools, workspace};
 
-/// The oldest driver that runs every file on board: `sm_80` takes CUDA 11.4, `sm_90a` 12.0.
-const OLDEST_DRIVER: (i32, i32) = (11, 4);
-const OLDEST_DRIVER_FOR_HOPPER: (i32, i32) = (12, 0);
 /// Python packages that are looked at.
 const PACKAGES: [&str; 2] = ["torch", "numpy"];
 
@@ -35,7 +32,7 @@ pub fn run() -> ExitCode {
     let mut findings = vec![rust(), compiler()];
     findings.extend(workspace::committed().iter().map(committed));
     findings.extend(ptx_tools());
-    findings.extend(of_driver(&driver::query()));
+    findings.extend(of_driver(&libcuda::presence()));
     findings.extend(python());
     print!("{}", report(&findings));
     let bad = findings.iter().any(|finding| matches!(finding.state, State::Bad(..)));
@@ -105,7 +102,7 @@ fn ptx_tools() -> Vec<Finding> {
     tools.into_iter().map(|(name, tool, without)| finding(name, state(tool, without))).collect()
 }
 
-fn of_driver(driver: &Result<Driver, String>) -> Vec<Finding> {
+fn of_driver(driver: &Result<Presence, NoDriver>) -> Vec<Finding> {
     let driver = match driver {
         Ok(driver) => driver,
         Err(why) => {
@@ -115,44 +112,44 @@ fn of_driver(driver: &Result<Driver, String>) -> Vec<Finding> {
             return vec![finding("driver", State::Missing(why, mend.into()))];
         }
     };
-    let (major, minor) = driver.cuda;
     let release = driver.release.as_ref().map(|release| format!("{release}, ")).unwrap_or_default();
-    let version = format!("{release}CUDA {major}.{minor}");
-    let state = if driver.cuda < OLDEST_DRIVER {
-        let (major, minor) = OLDEST_DRIVER;
+    let version = format!("{release}CUDA {}", driver.version);
+    let state = if driver.version < MINIMUM_DRIVER {
         let mend = "sudo apt-get install --only-upgrade nvidia-driver (or see https://www.nvidia.com/drivers)";
-        State::Bad(format!("{version} is older than CUDA {major}.{minor}"), mend.into())
+        State::Bad(format!("{version} is older than CUDA {MINIMUM_DRIVER}"), mend.into())
     } else {
         State::Good(version)
     };
     let mut findings = vec![finding("driver", state)];
     match &driver.gpus {
         Ok(gpus) => {
-            let of_gpu = |(i, gpu): (usize, &Gpu)| finding(format!("GPU {i}"), of_gpu(gpu, driver.cuda));
-            findings.extend(gpus.iter().enumerate().map(of_gpu));
+            findings.extend(gpus.iter().map(|gpu| {
+                let state = of_gpu(&gpu.name, gpu.compute_capability, driver.version);
+                finding(format!("GPU {}", gpu.ordinal), state)
+            }));
         }
         Err(why) => {
             let mend = "nvidia-smi (says whether the system sees a GPU, and why not)";
-            findings.push(finding("GPU", State::Missing(why.clone(), mend.into())));
+            findings.push(finding("GPU", State::Missing(why.to_string(), mend.into())));
         }
     }
     findings
 }
 
 /// A GPU against the PTX on board.
-fn of_gpu(gpu: &Gpu, driver: (i32, i32)) -> State {
-    let (major, minor) = gpu.compute_capability;
-    let what = format!("{}, compute capability {major}.{minor}", gpu.name);
-    if gpu.compute_capability < (8, 0) {
-        let why = format!("{what}: the PTX on board takes 8.0 or later");
-        return State::Bad(why, "use --device cpu: kernels for older GPUs are not built".into());
+fn of_gpu(name: &str, compute_capability: (u32, u32), driver: DriverVersion) -> State {
+    let (major, minor) = compute_capability;
+    let what = format!("{name}, compute capability {major}.{minor}");
+    match PtxFamily::of(compute_capability, driver) {
+        Err(why) => {
+            State::Bad(format!("{what}: {why}"), "use --device cpu: kernels for older GPUs are not built".into())
+        }
+        Ok(PtxFamily::Sm80) if compute_capability == (9, 0) => {
+            let oldest = PtxFamily::OLDEST_DRIVER_FOR_SM_90A;
+            State::Good(format!("{what}: runs ferrolayer.sm_80.ptx (sm_90a takes a driver for CUDA {oldest})"))
+        }
+        Ok(family) => State::Good(format!("{what}: runs ferrolayer.{family}.ptx")),
     }
-    // PTX for sm_90a runs on 9.0 and on nothing else.
-    if gpu.compute_capability == (9, 0) && driver < OLDEST_DRIVER_FOR_HOPPER {
-        return State::Good(format!("{what}: runs ferrolayer.sm_80.ptx (sm_90a takes a driver for CUDA 12.0)"));
-    }
-    let file = if gpu.compute_capability == (9, 0) { "sm_90a" } else { "sm_80" };
-    State::Good(format!("{what}: runs ferrolayer.{file}.ptx"))
 }
 
 fn python() -> Vec<Finding> {
@@ -179,38 +176,35 @@ fn python() -> Vec<Finding> {
 mod tests {
     use super::*;
 
-    fn gpu(major: i32, minor: i32) -> Gpu {
-        Gpu { name: "G".into(), compute_capability: (major, minor) }
-    }
-
     #[test]
     fn a_machine_with_nothing_lacks_only_what_is_optional() {
-        let findings = of_driver(&Err("there is no libcuda.so.1 here".into()));
+        let findings = of_driver(&Err(NoDriver::Missing { reason: "not found" }));
         let text = report(&findings);
-        assert!(text.starts_with("– driver: there is no libcuda.so.1 here; everything runs on the CPU\n"), "{text}");
+        let said = "– driver: no NVIDIA driver on this machine (not found); everything runs on the CPU\n";
+        assert!(text.starts_with(said), "{text}");
         assert!(text.contains("\n    sudo apt-get install nvidia-driver"), "{text}");
     }
 
     #[test]
     fn each_gpu_is_held_against_the_ptx_on_board() {
-        let said = |gpu: Gpu, driver| match of_gpu(&gpu, driver) {
+        let of_gpu = |gpu, (major, minor)| of_gpu("G", gpu, DriverVersion::new(major, minor));
+        let said = |gpu, driver| match of_gpu(gpu, driver) {
             State::Good(text) => text,
             State::Bad(text, _) | State::Missing(text, _) => panic!("{text}"),
         };
-        assert!(said(gpu(8, 9), (12, 4)).ends_with("runs ferrolayer.sm_80.ptx"));
-        assert!(said(gpu(9, 0), (13, 0)).ends_with("runs ferrolayer.sm_90a.ptx"));
-        assert!(said(gpu(9, 0), (11, 8)).contains("runs ferrolayer.sm_80.ptx"));
-        assert!(said(gpu(12, 0), (13, 0)).ends_with("runs ferrolayer.sm_80.ptx"));
-        assert!(matches!(of_gpu(&gpu(7, 5), (13, 0)), State::Bad(..)));
+        assert!(said((8, 9), (12, 4)).ends_with("runs ferrolayer.sm_80.ptx"));
+        assert!(said((9, 0), (13, 0)).ends_with("runs ferrolayer.sm_90a.ptx"));
+        assert!(said((9, 0), (11, 8)).contains("runs ferrolayer.sm_80.ptx"));
+        assert!(said((12, 0), (13, 0)).ends_with("runs ferrolayer.sm_80.ptx"));
+        assert!(matches!(of_gpu((7, 5), (13, 0)), State::Bad(..)));
     }
 
     #[test]
     fn an_old_driver_is_bad_and_one_without_a_gpu_is_not() {
-        let driver =
-            |cuda| Driver { cuda, release: Some("470.57".into()), gpus: Err("the driver finds no GPU".into()) };
-        let old = of_driver(&Ok(driver((11, 2))));
+        let driver = |version| Presence { version, release: Some("470.57".into()), gpus: Err(NoDriver::NoDevice) };
+        let old = of_driver(&Ok(driver(DriverVersion::new(11, 2))));
         assert!(matches!(&old[0].state, State::Bad(why, _) if why == "470.57, CUDA 11.2 is older than CUDA 11.4"));
-        let new = of_driver(&Ok(driver((13, 0))));
+        let new = of_driver(&Ok(driver(DriverVersion::new(13, 0))));
         assert_eq!(new[0].state, State::Good("470.57, CUDA 13.0".into()));
         assert!(matches!(new[1].state, State::Missing(..)));
     }

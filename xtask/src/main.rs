@@ -4,7 +4,6 @@ mod bench;
 mod build_ptx;
 mod bundle;
 mod doctor;
-mod driver;
 mod error;
 mod new_op;
 mod ptxas;

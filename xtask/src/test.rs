@@ -4,7 +4,6 @@ use std::process::Command;
 
 use clap::ValueEnum;
 
-use crate::driver;
 use crate::error::Result;
 use crate::workspace::{answer, cargo, root, run as run_command, target_dir};
 
@@ -77,7 +76,7 @@ pub fn run(options: &Options) -> Result<()> {
 
 fn everything(arguments: &[String]) -> Result<()> {
     // The tests find out by themselves; who reads their output should know what to expect.
-    match driver::query().and_then(|driver| driver.gpus) {
+    match libcuda::presence().and_then(|driver| driver.gpus) {
         Ok(gpus) => {
             let names: Vec<_> = gpus.iter().map(|gpu| gpu.name.as_str()).collect();
             println!("GPU tests run on: {}", names.join(", "));

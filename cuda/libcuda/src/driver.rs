@@ -62,6 +62,7 @@ calls! {
     fn cuStreamWaitEvent(stream: CUstream, event: CUevent, flags: c_uint);
     fn cuStreamBeginCapture_v2(stream: CUstream, mode: c_int);
     fn cuStreamEndCapture(stream: CUstream, graph: *mut CUgraph);
+    fn cuThreadExchangeStreamCaptureMode(mode: *mut c_int);
     fn cuStreamIsCapturing(stream: CUstream, status: *mut c_int);
 
     fn cuEventCreate(event: *mut CUevent, flags: c_uint);
@@ -86,6 +87,8 @@ calls! {
         parameters: *mut *mut c_void,
         extra: *mut *mut c_void,
     );
+    /// Since CUDA 12.4.
+    fn cuFuncLoad(function: CUfunction);
     fn cuFuncGetAttribute(value: *mut c_int, attribute: c_int, function: CUfunction);
     fn cuFuncSetAttribute(function: CUfunction, attribute: c_int, value: c_int);
     fn cuOccupancyMaxActiveBlocksPerMultiprocessor(

@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 
 use cust::sys::CUfunction;
 
+use crate::codes;
 use crate::driver;
 use crate::error::DriverError;
 
@@ -65,6 +66,16 @@ impl Function<'_> {
     /// The driver's handle, for [`launch`](crate::launch()).
     pub fn raw(self) -> CUfunction {
         self.raw
+    }
+
+    /// Loads the code now, where the driver would wait for the first launch (`CUDA_MODULE_LOADING=LAZY`, the default since
+    /// CUDA 12.2): a launch that is captured must find it there. Older drivers load it when the function is looked up.
+    pub fn load(self) -> Result<(), DriverError> {
+        // SAFETY: the function's module is loaded.
+        match unsafe { driver::cuFuncLoad(self.raw) } {
+            Err(error) if error.code == codes::NOT_FOUND && !driver::has(c"cuFuncLoad") => Ok(()),
+            result => result,
+        }
     }
 
     /// Registers, memory and limits.

@@ -59,6 +59,7 @@ mod library;
 mod memory;
 mod pinned;
 mod presence;
+mod ptx;
 mod stream;
 mod symbols;
 mod tensor_map;
@@ -76,8 +77,10 @@ pub use memory::{
 };
 pub use pinned::{Pinned, Plain};
 pub use presence::{
-    DeviceInfo, DriverVersion, MINIMUM_DRIVER, NoDriver, available, device_count, devices, driver_version,
+    DeviceInfo, DriverVersion, MINIMUM_DRIVER, NoDriver, Presence, available, device_count, devices, driver_version,
+    presence,
 };
-pub use stream::{CaptureMode, Stream};
+pub use ptx::{NoPtx, PtxFamily};
+pub use stream::{CaptureMode, Stream, ThreadCaptureMode};
 pub use tensor_map::{L2Promotion, OutOfBounds, Place, Swizzle, TensorMap, TensorMapError, TensorMapType, TiledArray};
 pub use trampoline::symbols;

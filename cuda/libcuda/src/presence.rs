@@ -121,6 +121,32 @@ pub struct DeviceInfo {
     pub memory_pools: bool,
 }
 
+/// The driver, and what it says of its GPUs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Presence {
+    /// The CUDA version that it supports.
+    pub version: DriverVersion,
+    /// Its own version, such as "580.159.03", where the system tells.
+    pub release: Option<String>,
+    /// Its GPUs, at least one, or why there are none to use.
+    pub gpus: Result<Vec<DeviceInfo>, NoDriver>,
+}
+
+/// What is here, for programs that tell their user. Makes no context.
+pub fn presence() -> Result<Presence, NoDriver> {
+    let version = driver_version()?;
+    let release = std::fs::read_to_string("/proc/driver/nvidia/version").ok().and_then(|text| release(&text));
+    let gpus = devices().and_then(|gpus| if gpus.is_empty() { Err(NoDriver::NoDevice) } else { Ok(gpus) });
+    Ok(Presence { version, release, gpus })
+}
+
+/// The number in `NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159.03  Mon ..`.
+fn release(text: &str) -> Option<String> {
+    let line = text.lines().find(|line| line.starts_with("NVRM version:"))?;
+    let is_number = |word: &&str| word.contains('.') && word.chars().all(|c| c.is_ascii_digit() || c == '.');
+    line.split_whitespace().find(is_number).map(str::to_owned)
+}
+
 /// All GPUs that this process may use, in the driver's order. Makes no context.
 pub fn devices() -> Result<Vec<DeviceInfo>, NoDriver> {
     (0..device_count()?).map(|ordinal| device(ordinal).map_err(NoDriver::from)).collect()
@@ -176,6 +202,15 @@ mod tests {
         assert_eq!(version, DriverVersion::new(12, 4));
         assert!(DriverVersion::new(11, 8) < DriverVersion::new(12, 0));
         assert_eq!(DriverVersion::new(13, 0).to_string(), "13.0");
+    }
+
+    #[test]
+    fn the_release_is_read_from_the_kernel_module_s_line() {
+        let line = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159.03  Mon Oct  5 23:36:41 UTC 2026\nGCC version: 12.2\n";
+        assert_eq!(release(line).as_deref(), Some("580.159.03"));
+        let open = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  575.57.08  Release Build\n";
+        assert_eq!(release(open).as_deref(), Some("575.57.08"));
+        assert_eq!(release("GCC version: 12.2"), None);
     }
 
     #[test]

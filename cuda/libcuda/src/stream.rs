@@ -4,6 +4,7 @@
 //! made from a handle. These can: a kernel can be launched on PyTorch's current stream.
 
 use std::ffi::c_int;
+use std::marker::PhantomData;
 use std::ptr::null_mut;
 use std::sync::Arc;
 
@@ -57,6 +58,35 @@ pub enum CaptureMode {
     ThreadLocal,
     /// They are allowed.
     Relaxed,
+}
+
+/// What this thread may do while streams capture, anyone's, until this is dropped: then it is as before.
+///
+/// With [`CaptureMode::Relaxed`] calls that are no work of a stream, such as loading a module, do not break the capture of
+/// someone else who began it in another mode; `torch.cuda.graph` begins one that forbids them to all threads.
+#[derive(Debug)]
+#[must_use = "the mode is the thread's only while this lives"]
+pub struct ThreadCaptureMode {
+    before: c_int,
+    // Not Send: it is this thread's.
+    thread: PhantomData<*const ()>,
+}
+
+impl ThreadCaptureMode {
+    /// Gives this thread another mode.
+    pub fn enter(mode: CaptureMode) -> Result<Self, DriverError> {
+        let mut before = mode as c_int;
+        // SAFETY: the mode is one, and may be written.
+        unsafe { driver::cuThreadExchangeStreamCaptureMode(&mut before) }?;
+        Ok(Self { before, thread: PhantomData })
+    }
+}
+
+impl Drop for ThreadCaptureMode {
+    fn drop(&mut self) {
+        // It cannot fail for a mode that the driver gave. SAFETY: as above.
+        let _ = unsafe { driver::cuThreadExchangeStreamCaptureMode(&mut self.before) };
+    }
 }
 
 impl Stream {

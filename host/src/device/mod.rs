@@ -1,13 +1,20 @@
 //! Where tensors live and passes run. No op is named here.
 
+pub(crate) mod allocator;
 mod cpu;
 mod gpu;
+pub(crate) mod memory;
+pub(crate) mod tasks;
 
 use std::fmt::{Display, Formatter};
 use std::str::FromStr;
 
+pub use allocator::{Allocator, Foreign, Request};
 pub use cpu::{Cpu, accumulate};
 pub use gpu::{Gpu, GpuBuffer, GpuOptions, GpuSlice, GpuSliceMut, Graph, KernelModule, Workspace, tiles};
+
+/// What driver and GPUs this machine has ([`presence`]), and which PTX a GPU takes.
+pub use libcuda::{DeviceInfo, DriverVersion, NoDriver, NoPtx, Presence, PtxFamily, presence};
 
 use crate::{Error, Result};
 

@@ -1,17 +1,21 @@
 //! A stream of a real GPU.
 
+use std::collections::HashMap;
 use std::collections::hash_map::Entry::{Occupied, Vacant};
-use std::collections::{HashMap, VecDeque};
 use std::ffi::c_void;
 use std::fmt::{Display, Formatter};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use cuda_std::launch::{Launch, LaunchDims};
 use cust::context::Context;
 use cust::module::Module;
-use libcuda::{CaptureMode, DriverError, Event, Function, Graph, GraphExec, LaunchAttributes, Stream};
+use libcuda::{
+    CaptureMode, DriverError, Event, Function, Graph, GraphExec, LaunchAttributes, PtxFamily, Stream, ThreadCaptureMode,
+};
 
 use super::KernelModule;
+use super::launched::Launched;
 use crate::{Error, Result};
 
 /// Dynamic shared memory that a kernel may use without asking.
@@ -33,17 +37,52 @@ pub struct Driver {
 struct Card {
     ordinal: u32,
     name: String,
-    compute_capability: (u32, u32),
+    family: PtxFamily,
     context: Arc<Context>,
     /// What was loaded, by the place of its text.
     modules: Mutex<HashMap<usize, Module>>,
-    /// What was looked up, by its module's key and its name.
-    functions: RwLock<HashMap<(usize, &'static str), Arc<Entry>>>,
+    /// What was looked up, and is kept like the modules.
+    functions: RwLock<HashMap<Key, &'static Entry, BuildHasherDefault<Addresses>>>,
 }
 
 /// What tells modules apart: each is a static of its own.
 fn key(module: &'static KernelModule) -> usize {
     std::ptr::from_ref(module).addr()
+}
+
+/// A kernel's module and name, by where they are: each is a static, and each launch asks for one. A name that is there
+/// twice is looked up twice.
+#[derive(PartialEq, Eq, Hash)]
+struct Key {
+    module: usize,
+    name: usize,
+    name_len: usize,
+}
+
+impl Key {
+    fn of(module: &'static KernelModule, name: &'static str) -> Self {
+        Self { module: key(module), name: name.as_ptr().addr(), name_len: name.len() }
+    }
+}
+
+/// Mixes a [`Key`]'s addresses: fast, and nobody chooses them.
+#[derive(Default)]
+struct Addresses(u64);
+
+impl Hasher for Addresses {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.write_usize(byte.into()));
+    }
+
+    fn write_usize(&mut self, number: usize) {
+        // The golden ratio's bits, as in Fibonacci hashing; the map takes the upper ones, and the lower.
+        self.0 = (self.0.rotate_left(23) ^ number as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        self.0 ^= self.0 >> 32;
+    }
 }
 
 /// A kernel that was looked up.
@@ -76,6 +115,7 @@ impl Card {
         const OP: &str = "Device::gpu";
         libcuda::available()?;
         let devices = libcuda::devices()?;
+        let version = libcuda::driver_version()?;
         let count = devices.len();
         let Some(info) = devices.into_iter().find(|info| info.ordinal == ordinal) else {
             return Err(Error::Argument {
@@ -86,16 +126,16 @@ impl Card {
             });
         };
         let (major, minor) = info.compute_capability;
-        if major < 8 {
-            return Err(Error::Argument {
-                op: OP,
-                argument: "ordinal",
-                got: format!("{ordinal}, a {} of compute capability {major}.{minor}", info.name),
-                expected: "a GPU of compute capability 8.0 or later".into(),
-            });
-        }
+        let family = PtxFamily::of(info.compute_capability, version).map_err(|_| Error::Argument {
+            op: OP,
+            argument: "ordinal",
+            got: format!("{ordinal}, a {} of compute capability {major}.{minor}", info.name),
+            expected: "a GPU of compute capability 8.0 or later".into(),
+        })?;
         let name = format!("GPU {ordinal} ({})", info.name);
         let during = |call| format!("{call} {name}");
+        let _relaxed = ThreadCaptureMode::enter(CaptureMode::Relaxed)
+            .map_err(|source| Error::Driver { during: during("opening"), source })?;
         let cust =
             |call, during: String| move |error| Error::Driver { during, source: DriverError::from_cust(call, error) };
         cust::init(cust::CudaFlags::empty()).map_err(cust("cuInit", during("starting")))?;
@@ -107,7 +147,7 @@ impl Card {
         let card = Self {
             ordinal,
             name,
-            compute_capability: info.compute_capability,
+            family,
             context: Arc::new(context),
             modules: Mutex::default(),
             functions: RwLock::default(),
@@ -128,11 +168,12 @@ impl Card {
             source: DriverError::from_cust(call, error),
         };
         let mut modules = self.modules.lock().unwrap_or_else(PoisonError::into_inner);
+        let _relaxed = self.relaxed()?;
         let work = || {
             let loaded = match modules.entry(key(module)) {
                 Occupied(entry) => entry.into_mut(),
                 Vacant(entry) => {
-                    let loaded = Module::from_ptx(module.ptx(self.compute_capability), &[]);
+                    let loaded = Module::from_ptx(module.ptx(self.family), &[]);
                     entry.insert(loaded.map_err(|e| failed("cuModuleLoadDataEx", "loading kernels onto", e))?)
                 }
             };
@@ -142,19 +183,31 @@ impl Card {
             .map_err(|source| Error::Driver { during: format!("entering the context of {}", self.name), source })?
     }
 
-    fn function(&self, module: &'static KernelModule, name: &'static str) -> Result<Arc<Entry>> {
-        let key = (key(module), name);
+    /// Lets this thread load and make what it has to while someone else's stream captures, which then goes on.
+    fn relaxed(&self) -> Result<ThreadCaptureMode> {
+        let during = || format!("using {} while a stream may capture", self.name);
+        ThreadCaptureMode::enter(CaptureMode::Relaxed).map_err(|source| Error::Driver { during: during(), source })
+    }
+
+    fn function(&self, module: &'static KernelModule, name: &'static str) -> Result<&'static Entry> {
+        let key = Key::of(module, name);
         if let Some(entry) = self.functions.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
-            return Ok(entry.clone());
+            return Ok(entry);
         }
-        let raw = self.with_module(module, |module| module.get_function(name).map(|function| function.to_raw()));
+        let raw = self.with_module(module, |module| {
+            let function = module.get_function(name)?;
+            // At once: the launch may be captured. What keeps the driver from it, the launch tells.
+            let _ = Function::from(&function).load();
+            Ok(function.to_raw())
+        });
         let raw = raw.map_err(|error| match error {
             Error::Driver { during, source } => Error::Driver { during: format!("{during}: {name}"), source },
             other => other,
         })?;
-        let entry = Arc::new(Entry { raw, shared_bytes: Mutex::new(SHARED_WITHOUT_ASKING) });
-        self.functions.write().unwrap_or_else(PoisonError::into_inner).insert(key, entry.clone());
-        Ok(entry)
+        let mut functions = self.functions.write().unwrap_or_else(PoisonError::into_inner);
+        // One for each kernel of the process, as the code itself; another thread may have been first.
+        let new = || &*Box::leak(Box::new(Entry { raw, shared_bytes: Mutex::new(SHARED_WITHOUT_ASKING) }));
+        Ok(functions.entry(key).or_insert_with(new))
     }
 }
 
@@ -165,6 +218,7 @@ impl Entry {
         if bytes > *allowed {
             // SAFETY: the handle came from the driver, and its module is loaded until the process ends.
             let function = unsafe { Function::from_raw(self.raw) };
+            let _relaxed = ThreadCaptureMode::enter(CaptureMode::Relaxed)?;
             libcuda::with_current(context, || function.set_max_dynamic_shared(bytes))??;
             *allowed = bytes;
         }
@@ -176,6 +230,7 @@ impl Driver {
     /// A new stream of the GPU with this number.
     pub fn open(ordinal: u32) -> Result<Self> {
         let card = Card::get(ordinal)?;
+        let _relaxed = card.relaxed()?;
         let stream = Stream::new(&card.context)
             .map_err(|source| Error::Driver { during: format!("making a stream of {}", card.name), source })?;
         Ok(Self::with(card, stream))
@@ -330,7 +385,7 @@ impl Driver {
     }
 
     /// The kernel, allowed as much shared memory as the launch asks for.
-    fn entry<K: Launch>(&self, module: &'static KernelModule, dims: LaunchDims) -> Result<Arc<Entry>> {
+    fn entry<K: Launch>(&self, module: &'static KernelModule, dims: LaunchDims) -> Result<&'static Entry> {
         let name = K::KERNEL.name;
         let entry = self.card.function(module, name)?;
         if dims.shared_bytes > SHARED_WITHOUT_ASKING {
@@ -411,34 +466,4 @@ fn is_kernel_fault(code: u32) -> bool {
     // In cuda.h's order: ECC_UNCORRECTABLE, ILLEGAL_ADDRESS, LAUNCH_TIMEOUT, ASSERT, HARDWARE_STACK_ERROR,
     // ILLEGAL_INSTRUCTION, MISALIGNED_ADDRESS, INVALID_ADDRESS_SPACE, INVALID_PC, LAUNCH_FAILED.
     matches!(code, 214 | 700 | 702 | 710 | 714 | 715 | 716 | 717 | 718 | 719)
-}
-
-/// The latest launches since the stream was last known to be good.
-#[derive(Default)]
-struct Launched {
-    kept: VecDeque<(&'static str, LaunchDims)>,
-    dropped: usize,
-}
-
-impl Launched {
-    /// Launches kept; a fault is among the oldest ones not yet done, and queues are rarely longer.
-    const KEPT: usize = 256;
-
-    fn note(&mut self, name: &'static str, dims: LaunchDims) {
-        if self.kept.len() == Self::KEPT {
-            self.kept.pop_front();
-            self.dropped += 1;
-        }
-        self.kept.push_back((name, dims));
-    }
-
-    fn clear(&mut self) {
-        *self = Self::default();
-    }
-
-    fn describe(&self) -> Vec<String> {
-        let dropped = (self.dropped > 0).then(|| format!("{} before these", self.dropped));
-        let kept = self.kept.iter().map(|(name, dims)| format!("{name} grid {:?} block {:?}", dims.grid, dims.block));
-        dropped.into_iter().chain(kept).collect()
-    }
 }

@@ -1,6 +1,7 @@
 //! PTX that kernels are launched from.
 
 use cuda_std::launch::{Launch, LaunchDims};
+use libcuda::PtxFamily;
 
 use super::Gpu;
 use crate::Result;
@@ -35,10 +36,10 @@ impl KernelModule {
         Self { sm_90a: Some(ptx), ..self }
     }
 
-    /// The text for a GPU of this compute capability, 8.0 or later.
-    pub(super) fn ptx(&self, compute_capability: (u32, u32)) -> &'static str {
-        match (compute_capability, self.sm_90a) {
-            ((9, 0), Some(ptx)) => ptx,
+    /// The text for a GPU that takes this family.
+    pub(super) fn ptx(&self, family: PtxFamily) -> &'static str {
+        match (family, self.sm_90a) {
+            (PtxFamily::Sm90a, Some(ptx)) => ptx,
             _ => self.sm_80,
         }
     }
