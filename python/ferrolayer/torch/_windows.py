@@ -86,8 +86,7 @@ def check(x: Tensor, w: Window, dh: int = 1, dw: int = 1, ceil_mode: bool = Fals
     kh, kw, sh, sw, ph, pw = w
     if x.dim() not in (3, 4) or any(n == 0 for n in x.shape[-3:]):
         raise RuntimeError(
-            "Expected 3D or 4D (batch mode) tensor with optional 0 dim batch size for input, but got:"
-            f"{list(x.shape)}"
+            f"Expected 3D or 4D (batch mode) tensor with optional 0 dim batch size for input, but got:{list(x.shape)}"
         )
     if kh <= 0 or kw <= 0:
         raise RuntimeError(f"kernel size should be greater than zero, but got kH: {kh} kW: {kw}")
@@ -132,7 +131,8 @@ def index_type(different: int) -> torch.dtype:
 def source_positions(
     indices: Tensor, height: int, width: int, w: Window, dh: int = 1, dw: int = 1
 ) -> tuple[Tensor, Tensor]:
-    """Where in its plane of the input each output came from, `h * W + w` and int64, and whether it came from anywhere."""
+    """Where in its plane of the input each output came from, `h * W + w` and int64, and whether it came from
+    anywhere."""
     kh, kw, sh, sw, ph, pw = w
     # Two bytes are an unsigned number's.
     position = indices.long() & 0xFFFF
