@@ -48,8 +48,6 @@ class Operator:
         transformed: the `autograd.Function` for functorch, which gives all tensors.
     """
 
-    __slots__ = ("raw", "apply", "apply_all", "traced", "transformed")
-
     def __init__(
         self, raw: Callable[..., Any], apply: Any, apply_all: Any, traced: Callable[..., Any], transformed: Any
     ) -> None:
@@ -59,7 +57,9 @@ class Operator:
     def __call__(self, *inputs: Any) -> Any:
         """Everything that the raw operator gives."""
         if is_compiling():
-            return self.traced(*inputs)
+            # Dynamo of torch 2.4 takes `self.traced(...)` for a method.
+            traced = self.traced
+            return traced(*inputs)
         if transforming():
             return self.transformed(*inputs)
         if wants_gradient(inputs):

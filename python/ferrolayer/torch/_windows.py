@@ -18,13 +18,13 @@ Window = tuple[int, int, int, int, int, int]
 
 def pair(op: str, argument: str, position: int, value: Any, optional: bool = False) -> tuple[int, int]:
     """`value` for both axes: an int, or a sequence of one or two."""
-    if isinstance(value, int | torch.SymInt):
+    if isinstance(value, (int, torch.SymInt)):
         return value, value  # type: ignore[return-value]
-    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
+    if not isinstance(value, Sequence) or isinstance(value, (str, bytes)):
         kind = type(value).__name__
         raise TypeError(f"{op}(): argument '{argument}' (position {position}) must be tuple of ints, not {kind}")
     for place, item in enumerate(value):
-        if not isinstance(item, int | torch.SymInt):
+        if not isinstance(item, (int, torch.SymInt)):
             raise TypeError(
                 f"{op}(): argument '{argument}' (position {position}) must be tuple of ints, "
                 f"but found element of type {type(item).__name__} at pos {place}"
