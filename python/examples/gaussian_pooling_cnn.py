@@ -25,7 +25,7 @@ CHANNELS = (16, 32)
 
 def gaussian(channels: int) -> nn.Module:
     """Gaussian pooling: half the height and width, as the maximum of 2 × 2."""
-    return GaussianPool2d(3, stride=2, padding=1, channels=channels, per_axis=True, normalize="valid")
+    return GaussianPool2d(3, stride=2, padding=1, channels=channels, per_axis=True, var=0.25, normalize="valid")
 
 
 def maximum(_channels: int) -> nn.Module:

@@ -15,6 +15,6 @@ turns. `--overhead` measures what a call costs the host instead. See `docs/pytor
 | `overhead` | host microseconds a call |
 """
 
-from .command import add_arguments, main, run
+from .command import add_arguments, run
 
-__all__ = ["add_arguments", "main", "run"]
+__all__ = ["add_arguments", "run"]

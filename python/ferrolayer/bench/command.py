@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -35,7 +35,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--passes", choices=PASSES, default=list(PASSES), help=f"only these: {', '.join(PASSES)}", **several
     )
     parser.add_argument("--device", default="cuda", help="cuda, cuda:N, or cpu (the same table without shares)")
-    parser.add_argument("--runs", type=_runs, default=50, metavar="N", help="timed runs of each side (default: 50)")
+    parser.add_argument(
+        "--runs",
+        type=_runs,
+        default=50,
+        metavar="N",
+        help="timed runs of each side, or --overhead's rounds (default: 50)",
+    )
     parser.add_argument(
         "--quick", action="store_true", help="f32, NCHW, few shapes (on the CPU tiny ones), not compiled"
     )
@@ -48,13 +54,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--compare", type=Path, metavar="OLD", help="list what is slower than in this earlier --output")
     parser.add_argument("--report", type=Path, metavar="FILE", help="measure nothing: show and plot this --output")
     parser.add_argument("--overhead", action="store_true", help="instead: host microseconds of a call of a small op")
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command with these arguments, else with the program's."""
-    parser = argparse.ArgumentParser(prog="python -m ferrolayer bench", description="Times every op beside PyTorch.")
-    add_arguments(parser)
-    return run(parser.parse_args(arguments))
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -27,7 +27,6 @@ SHAPE = (2, 4, 4, 4)
 MODES = ("no grad", "forward", "forward and backward")
 TARGETS = {"no grad": 0.9, "forward": 1.25, "forward and backward": 1.25}
 """Our time over PyTorch's, at most."""
-ROUNDS = 15
 CALLS = {"no grad": 200, "forward": 200, "forward and backward": 60}
 """Calls a batch."""
 
@@ -97,14 +96,16 @@ def _device(device: torch.device, arguments: argparse.Namespace) -> list[dict[st
     print(
         f"host µs of an eager call on {device.type} ({where.gpu}), torch {where.torch}, ferrolayer {where.ferrolayer}"
     )
-    print(f"x {'x'.join(map(str, SHAPE))}, best (and median) of {ROUNDS} rounds in turns; ours/torch of the best")
+    print(
+        f"x {'x'.join(map(str, SHAPE))}, best (and median) of {arguments.runs} rounds in turns; ours/torch of the best"
+    )
     print(f"{'op':<11} {'call':<21} {'ours':>7} {'':>9} {'torch':>7} {'':>9} {'ours/torch':>10} {'target':>7}")
     rows = []
     for pair in pairs():
         if pair.op not in arguments.ops:
             continue
         for mode in MODES:
-            row = _row(pair, mode, device, where)
+            row = _row(pair, mode, arguments.runs, where)
             rows.append(row)
             print(_line(row), flush=True)
     print()
@@ -120,7 +121,8 @@ def _line(row: dict[str, Any]) -> str:
     return " ".join([*cells, f"{row['ratio']:>10.2f} {row['target']:>7.2f}{verdict}"])
 
 
-def _row(pair: Pair, mode: str, device: torch.device, where: Machine) -> dict[str, Any]:
+def _row(pair: Pair, mode: str, rounds: int, where: Machine) -> dict[str, Any]:
+    device = torch.device(where.device)
     inputs = pair.inputs(device)
     if mode != "no grad":
         # scale_add's settings get no gradient from us; PyTorch is not made to compute one either.
@@ -128,7 +130,7 @@ def _row(pair: Pair, mode: str, device: torch.device, where: Machine) -> dict[st
             tensor.requires_grad_()
     with torch.enable_grad() if mode != "no grad" else torch.no_grad():
         batches = [_batch(call, inputs, mode) for call in (pair.ours, pair.theirs)]
-        mine, theirs = _in_turns(batches, CALLS[mode], device)
+        mine, theirs = _in_turns(batches, CALLS[mode], rounds, device)
     return {
         "bench": "overhead",
         "op": pair.op,
@@ -174,13 +176,15 @@ def _batch(call: Call, inputs: list[torch.Tensor], mode: str) -> Callable[[int],
     return forward if dy is None else both
 
 
-def _in_turns(batches: list[Callable[[int], None]], calls: int, device: torch.device) -> list[dict[str, float]]:
+def _in_turns(
+    batches: list[Callable[[int], None]], calls: int, rounds: int, device: torch.device
+) -> list[dict[str, float]]:
     """Microseconds a call of each, best and median of the rounds."""
     times: list[list[float]] = [[] for _ in batches]
     collecting = gc.isenabled()
     gc.disable()
     try:
-        for number in range(ROUNDS + 2):
+        for number in range(rounds + 2):
             for who in order(len(batches), number):
                 batch, measured = batches[who], times[who]
                 _drain(device)
