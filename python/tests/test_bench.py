@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import sys
 from pathlib import Path
 
@@ -13,7 +14,7 @@ torch = pytest.importorskip("torch")
 
 from ferrolayer.__main__ import main  # noqa: E402
 from ferrolayer.bench import report, rows, shapes  # noqa: E402
-from ferrolayer.bench.cases import Case, cases, layouts, passes  # noqa: E402
+from ferrolayer.bench.cases import Case, cases, layouts, passes, sweep  # noqa: E402
 from ferrolayer.bench.rows import Machine, Row, Times  # noqa: E402
 
 FIELDS = {
@@ -240,3 +241,8 @@ def gpu_row(ours: float = 5.0, **changes: object) -> Row:
         machine=machine,
     )
     return dataclasses.replace(row, **changes)
+
+
+def test_a_sweep_goes_from_1_kb_to_the_largest() -> None:
+    sizes = [4 * math.prod(case.shape) for case in sweep(["max_pool"], 8 << 30, 4)]
+    assert sizes[0] == 1 << 10 and sizes[-1] == 8 << 30 and sizes == sorted(set(sizes))

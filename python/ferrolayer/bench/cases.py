@@ -155,14 +155,15 @@ def cases(ops: Sequence[str], *, which: str, batch: float) -> list[Case]:
 
 
 def sweep(ops: Sequence[str], largest: int, size: int) -> list[Case]:
-    """One case of each op at inputs of 1 kB, 8 kB, … up to `largest` bytes, elements of `size` bytes."""
+    """One case of each op at inputs of 1 kB, 8 kB, … and `largest` bytes, a power of two; elements of `size` bytes."""
     found = []
     for op in ops:
         if op == "dense":
             continue
         _, options = shapes.of(op, "first")[0]
-        elements = 1024 // size
-        while elements * size <= largest:
-            found.append(Case(op, shapes.image_of(elements), options))
-            elements *= 8
+        bytes_ = 1024
+        while bytes_ < largest:
+            found.append(Case(op, shapes.image_of(bytes_ // size), options))
+            bytes_ *= 8
+        found.append(Case(op, shapes.image_of(largest // size), options))
     return found

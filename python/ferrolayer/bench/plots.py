@@ -96,7 +96,7 @@ def _sizes(op: str, rows: Sequence[Row], folder: Path) -> Path | None:
         some = sorted((row for row in chosen if row.pass_ == pass_), key=lambda row: row.bytes)
         _panel(axes, some)
         axes.set_title(pass_, fontsize=9)
-    figure.suptitle(" ".join([op, dtype, layout, options]).rstrip() + f", {_machine(rows[0])}", fontsize=9)
+    figure.suptitle(" ".join([op, dtype, layout, options]).rstrip() + f"\n{_machine(rows[0])}", fontsize=9)
     path = folder / f"size-{op}.png"
     figure.savefig(path, dpi=110)
     plt.close(figure)
