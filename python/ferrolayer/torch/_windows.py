@@ -51,8 +51,10 @@ def _omitted(stride: Any) -> bool:
 _normalised = lru_cache(maxsize=1024)(normalise)
 
 
-def window(op: str, kernel_size: Size2, stride: Size2 | None, padding: Size2) -> Window:
-    """`normalise`, which remembers what it was asked."""
+def window(op: str, kernel_size: Size2, stride: Size2 | None, padding: Size2, remember: bool = True) -> Window:
+    """`normalise`, which remembers what it was asked; not where a compiler looks on, which would not."""
+    if not remember:
+        return normalise(op, kernel_size, stride, padding)
     try:
         return _normalised(op, kernel_size, stride, padding)
     except TypeError:

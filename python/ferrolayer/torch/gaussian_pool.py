@@ -124,14 +124,15 @@ def gaussian_pool2d(
     Returns:
         `(N, C * K, Ho, Wo)` or `(C * K, Ho, Wo)`, channel `c * K + k` by Gaussian `k` of channel `c`.
     """
-    w = window("gaussian_pool2d", kernel_size, stride, padding)
+    traced = is_compiling() or transforming()
+    w = window("gaussian_pool2d", kernel_size, stride, padding, not traced)
     if normalize not in ("window", "valid"):
         raise ValueError(f"gaussian_pool2d: normalize must be 'window' or 'valid', but got {normalize!r}")
     valid = normalize == "valid"
     dtype = torch.float64 if input.dtype is torch.float64 else torch.float32
     if mean.dtype is not dtype or var.dtype is not dtype:
         mean, var = mean.to(dtype), var.to(dtype)
-    if is_compiling() or transforming():
+    if traced:
         forward = gaussian_pool_forward
     elif torch.is_grad_enabled() and (input.requires_grad or mean.requires_grad or var.requires_grad):
         forward = _apply

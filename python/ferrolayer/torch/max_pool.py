@@ -104,9 +104,10 @@ def max_pool2d(
         `(N, C, Ho, Wo)` or `(C, Ho, Wo)`, with `Ho = (H + 2 * padding - dilation * (kernel_size - 1) - 1) // stride + 1` and
         `Wo` alike, rounded up with `ceil_mode`; with `return_indices` also int64 indices of that shape.
     """
-    w = window("max_pool2d", kernel_size, stride, padding)
+    traced = is_compiling() or transforming()
+    w = window("max_pool2d", kernel_size, stride, padding, not traced)
     dh, dw = (dilation, dilation) if type(dilation) is int else pair("max_pool2d", "dilation", 5, dilation)
-    if return_indices or input.dim() != 4 or is_compiling() or transforming():
+    if traced or return_indices or input.dim() != 4:
         return _general(input, w, dh, dw, ceil_mode, return_indices)
     try:
         if input.requires_grad and torch.is_grad_enabled():

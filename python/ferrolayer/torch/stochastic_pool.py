@@ -139,7 +139,8 @@ def stochastic_pool2d(
     Returns:
         `(N, C, Ho, Wo)` or `(C, Ho, Wo)`: see `avg_pool2d`.
     """
-    w = window("stochastic_pool2d", kernel_size, stride, padding)
+    traced = is_compiling() or transforming()
+    w = window("stochastic_pool2d", kernel_size, stride, padding, not traced)
     if input.dim() != 4:
         check(input, w, 1, 1, ceil_mode)
         images = input.unsqueeze(0)
@@ -148,7 +149,7 @@ def stochastic_pool2d(
         if not training:
             return expectation(input, *w, ceil_mode)
         state = _draw_state(input.device, generator)
-        if is_compiling() or transforming():
+        if traced:
             return stochastic_pool_forward(input, state, *w, ceil_mode)[0]
         if input.requires_grad and torch.is_grad_enabled():
             return _apply(input, state, *w, ceil_mode)
