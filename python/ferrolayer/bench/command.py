@@ -1,0 +1,201 @@
+"""The command: its options, and what it does in which order."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from . import plots, report, rows
+from .rows import Row
+from .shapes import OPS
+
+if TYPE_CHECKING:
+    import torch
+
+    from .cases import Case
+    from .measure import Bench
+
+TYPES = ("f32", "f16", "bf16")
+LAYOUTS = ("NCHW", "NHWC")
+PASSES = ("forward", "backward", "inference")
+CPU_BATCH = 0.1
+"""On the CPU batches are a tenth of the GPU's."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's options."""
+    several = {"nargs": "+", "metavar": "NAME"}
+    parser.add_argument("--ops", choices=OPS, default=list(OPS), help=f"only these: {', '.join(OPS)}", **several)
+    parser.add_argument("--types", choices=TYPES, help=f"only these: {', '.join(TYPES)}", **several)
+    parser.add_argument("--layouts", choices=LAYOUTS, help=f"only these, of images: {', '.join(LAYOUTS)}", **several)
+    parser.add_argument(
+        "--passes", choices=PASSES, default=list(PASSES), help=f"only these: {', '.join(PASSES)}", **several
+    )
+    parser.add_argument("--device", default="cuda", help="cuda, cuda:N, or cpu (the same table without shares)")
+    parser.add_argument(
+        "--runs",
+        type=_runs,
+        default=50,
+        metavar="N",
+        help="timed runs of each side, or --overhead's rounds (default: 50)",
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="f32, NCHW, few shapes (on the CPU tiny ones), not compiled"
+    )
+    parser.add_argument(
+        "--sweep", action="store_true", help="add sizes from 1 kB to 8 GB (on the CPU 64 MB) for the plots"
+    )
+    parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out, which takes seconds a row")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="write one JSON object a row")
+    parser.add_argument("--plot", type=Path, metavar="DIR", help="write PNGs (needs matplotlib)")
+    parser.add_argument("--compare", type=Path, metavar="OLD", help="list what is slower than in this earlier --output")
+    parser.add_argument("--report", type=Path, metavar="FILE", help="measure nothing: show and plot this --output")
+    parser.add_argument("--overhead", action="store_true", help="instead: host microseconds of a call of a small op")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Runs the command; exit status 1 where a row failed or is slower than in `--compare`, 2 where nothing can run."""
+    if arguments.plot is not None and not arguments.overhead and not plots.available():
+        return _refuse(plots.MISSING)
+    try:
+        earlier = rows.read(arguments.compare) if arguments.compare else []
+        if arguments.report:
+            return _show(arguments, rows.read(arguments.report), earlier)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        return _refuse(f"not a file that --output wrote: {type(error).__name__}: {error}")
+    try:
+        import torch
+    except ImportError:
+        return _refuse("the bench compares with PyTorch, which is not installed: pip install torch")
+    if arguments.overhead:
+        from . import overhead
+
+        return overhead.run(arguments)
+    kind, _, number = arguments.device.partition(":")
+    if kind not in ("cpu", "cuda") or (number and not number.isdigit()):
+        return _refuse(f"--device {arguments.device}: expected cuda, cuda:N or cpu")
+    if kind == "cpu":
+        return _measure(arguments, torch.device("cpu"), earlier)
+    if not torch.cuda.is_available():
+        return _refuse("PyTorch finds no GPU (see python -m ferrolayer doctor); --device cpu measures the CPU")
+    if int(number or 0) >= torch.cuda.device_count():
+        return _refuse(f"--device {arguments.device}: PyTorch numbers {torch.cuda.device_count()} GPU(s) from 0")
+    with torch.cuda.device(int(number or torch.cuda.current_device())):
+        return _measure(arguments, torch.device("cuda", torch.cuda.current_device()), earlier)
+
+
+def _show(arguments: argparse.Namespace, measured: list[Row], earlier: list[Row]) -> int:
+    """The report of an earlier run."""
+    if not measured:
+        return _refuse(f"--report {arguments.report}: no row in it")
+    print(report.heading(measured[0].machine))
+    for row in measured:
+        print(report.line(row))
+    return _conclude(arguments, measured, earlier)
+
+
+def _conclude(arguments: argparse.Namespace, measured: list[Row], earlier: list[Row]) -> int:
+    """What comes under the table; 1 where a row is slower than it was."""
+    print()
+    print(report.summary(measured))
+    slower: list[Row] = []
+    if arguments.compare:
+        text, slower = report.compare(earlier, measured)
+        print(f"compared with {arguments.compare}: {text}")
+    if arguments.plot and measured:
+        paths = plots.draw(measured, arguments.plot)
+        print(f"{arguments.plot}: {', '.join(path.name for path in paths)}")
+    return 1 if slower else 0
+
+
+def _measure(arguments: argparse.Namespace, device: torch.device, earlier: list[Row]) -> int:
+    """Measures and reports."""
+    import torch
+
+    from .machine import machine
+    from .measure import Bench
+    from .timing import CpuTimer, GpuTimer
+
+    timer = CpuTimer() if device.type == "cpu" else GpuTimer(device)
+    where = machine(device, timer.copy_gbps)
+    bench = Bench(device, where, timer, arguments.runs, compiled=not (arguments.no_compile or arguments.quick))
+    method = f"medians of {arguments.runs} runs or more a side, in turns; backward alone, by torch.autograd.grad; "
+    if device.type == "cpu":
+        method += f"{torch.get_num_threads()} threads"
+    else:
+        method += "by events, inputs rotated past the cache"
+    print(report.heading(where, method), flush=True)
+    output = arguments.output.open("w") if arguments.output else None
+    try:
+        measured, failed = _rows(bench, arguments, output)
+    finally:
+        if output:
+            output.close()
+    return _conclude(arguments, measured, earlier) or (1 if failed else 0)
+
+
+def _rows(bench: Bench, arguments: argparse.Namespace, output: TextIO | None) -> tuple[list[Row], int]:
+    """Measures all that the arguments choose; what fails or does not fit is said, and the rest goes on."""
+    import torch
+
+    from .measure import NoRoom
+
+    measured: list[Row] = []
+    failed = 0
+    for case, pass_, dtype, layout in _plan(arguments, bench.device):
+        name = f"{case.op} {pass_} {dtype} {layout} {'x'.join(map(str, case.shape))} {case.label}"
+        try:
+            row = bench.row(case, pass_, dtype, layout)
+        except (NoRoom, torch.OutOfMemoryError) as error:
+            print(f"{name}: left out, more than the memory there is ({str(error).splitlines()[0][:60]})", flush=True)
+            continue
+        except Exception as error:  # one op that fails must not hide the others' rows
+            print(f"{name}: failed: {type(error).__name__}: {str(error)[:200]}", flush=True)
+            failed += 1
+            continue
+        measured.append(row)
+        print(report.line(row), flush=True)
+        if output:
+            output.write(row.to_json() + "\n")
+            output.flush()
+    return measured, failed
+
+
+def _plan(arguments: argparse.Namespace, device: torch.device) -> Iterator[tuple[Case, str, str, str]]:
+    """Case, pass, type and layout of each row, in the table's order."""
+    from .cases import cases, layouts, passes, sweep
+    from .measure import DTYPES
+
+    cpu = device.type == "cpu"
+    types = arguments.types or (["f32"] if arguments.quick else list(TYPES))
+    wanted = arguments.layouts or (["NCHW"] if arguments.quick else list(LAYOUTS))
+    which = ("tiny" if cpu else "first") if arguments.quick else "all"
+    for op in arguments.ops:
+        some = cases([op], which=which, batch=CPU_BATCH if cpu and not arguments.quick else 1)
+        for case in some:
+            for dtype in types:
+                # The layouts of what is no image are no choice.
+                for layout in [layout for layout in layouts(op) if layout not in LAYOUTS or layout in wanted]:
+                    for pass_ in passes(op):
+                        if pass_ in arguments.passes:
+                            yield case, pass_, dtype, layout
+        if arguments.sweep:
+            for case in sweep([op], 64 << 20 if cpu else 8 << 30, DTYPES[types[0]].itemsize):
+                for pass_ in passes(op):
+                    if pass_ in arguments.passes:
+                        yield case, pass_, types[0], layouts(op)[0]
+
+
+def _runs(text: str) -> int:
+    runs = int(text)
+    if runs < 1:
+        raise argparse.ArgumentTypeError("at least 1")
+    return runs
+
+
+def _refuse(sentence: str) -> int:
+    print(sentence, file=sys.stderr)
+    return 2

@@ -1,0 +1,157 @@
+"""Times passes: inputs rotated past the caches, contenders in turns, events on the GPU.
+
+On the GPU a run is timed by two events around it. So that they measure the GPU and not the host, the queue is
+kept full: a batch of runs is queued behind a wait long enough for the host to queue all of it.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import torch
+
+from .rows import Times
+
+Run = Callable[[], object]
+"""Queues one run of a pass, or does it on the CPU, and returns what it computed."""
+
+WARM_UP = 3
+"""Runs of each contender before any is timed."""
+BATCH = 10
+"""Rounds that are queued at once: few enough that the queue's thousand launches hold them."""
+MOST_COPIES = 64
+"""Sets of inputs at most. Where so many do not outgrow the cache, something else is read between the runs."""
+CPU_ROTATED = 64 << 20
+"""Bytes to rotate among on the CPU: more than its caches."""
+CPU_COPIES = 16
+CPU_BLOCK = 5
+"""Runs of one contender in a row on the CPU. The first is not timed: the other's threads may still be spinning."""
+
+
+def order(contenders: int, turn: int) -> list[int]:
+    """Who runs after whom, every other turn the other way round: none profits from what the one before it left."""
+    return list(range(contenders))[:: 1 if turn % 2 == 0 else -1]
+
+
+class CpuTimer:
+    """Times on the CPU by the clock."""
+
+    copy_gbps: float | None = None
+
+    def copies(self, input_bytes: int, all_bytes: int) -> int:
+        """Sets of inputs to rotate among."""
+        del all_bytes  # of the shapes that are measured here any memory holds a few
+        return max(2, min(CPU_COPIES, math.ceil(CPU_ROTATED / max(1, input_bytes))))
+
+    def measure(self, contenders: Sequence[Sequence[Run]], runs: int) -> list[Times]:
+        """Times each contender, a list with one run for each set of inputs, at least `runs` times."""
+        times: list[list[float]] = [[] for _ in contenders]
+        for contender in contenders:
+            for number in range(WARM_UP):
+                contender[number % len(contender)]()
+        count = 0
+        for turn in range(math.ceil(runs / (CPU_BLOCK - 1))):
+            for who in order(len(contenders), turn):
+                contender, measured = contenders[who], times[who]
+                for number in range(CPU_BLOCK):
+                    run = contender[count % len(contender)]
+                    count += 1
+                    start = time.perf_counter_ns()
+                    result = run()
+                    end = time.perf_counter_ns()
+                    # Freed here, outside of the time, as a caller who goes on using it would.
+                    del result
+                    if number > 0:
+                        measured.append((end - start) / 1e3)
+        return [Times.of(measured) for measured in times]
+
+
+class GpuTimer:
+    """Times on a GPU by events; knows the GPU's cache and its copy rate."""
+
+    def __init__(self, device: torch.device, copy_bytes: int = 1 << 30) -> None:
+        self.device = device
+        self.cache = torch.cuda.get_device_properties(device).L2_cache_size
+        self.copy_gbps: float | None = self._copy_rate(copy_bytes)
+        self.cycles_per_us = self._cycles_per_us()
+        # Twice the cache; read between the runs where the inputs cannot outgrow it.
+        self.scratch = torch.ones(2 * self.cache // 4, device=device)
+
+    def copies(self, input_bytes: int, all_bytes: int) -> int:
+        """Sets of inputs to rotate among, together four times the cache; 0 where memory does not hold them.
+
+        `all_bytes` is what one set takes with the results of all contenders and what they saved.
+        """
+        torch.cuda.empty_cache()
+        free, _ = torch.cuda.mem_get_info(self.device)
+        fitting = int(0.9 * free / max(1, all_bytes))
+        outgrown = math.ceil(4 * self.cache / max(1, input_bytes))
+        return 0 if fitting < min(outgrown, 2) else min(MOST_COPIES, fitting, max(2, outgrown))
+
+    def measure(self, contenders: Sequence[Sequence[Run]], runs: int) -> list[Times]:
+        """Times each contender, a list with one run for each set of inputs, at least `runs` times."""
+        sets = len(contenders[0])
+        evict = sets >= MOST_COPIES
+        # Results live until as many others have been made: their memory is not written again while the cache holds it.
+        kept: deque[object] = deque(maxlen=sets)
+        for contender in contenders:
+            for number in range(WARM_UP):
+                kept.append(contender[number % sets]())
+        torch.cuda.synchronize(self.device)
+        start = time.perf_counter()
+        for contender in contenders:
+            kept.append(contender[0]())
+        host_us = 1e6 * (time.perf_counter() - start) + 40.0 * len(contenders)
+        torch.cuda.synchronize(self.device)
+
+        times: list[list[float]] = [[] for _ in contenders]
+        count = 0
+        for _ in range(math.ceil(runs / BATCH)):
+            events: list[tuple[int, torch.cuda.Event, torch.cuda.Event]] = []
+            for turn in range(BATCH):
+                for number in order(len(contenders), turn):
+                    events.append((number, torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)))
+            torch.cuda._sleep(int(1.5 * BATCH * host_us * self.cycles_per_us))
+            for number, before, after in events:
+                run = contenders[number][count % sets]
+                count += 1
+                if evict:
+                    self.scratch.sum()
+                before.record()
+                result = run()
+                after.record()
+                kept.append(result)
+            torch.cuda.synchronize(self.device)
+            for number, before, after in events:
+                times[number].append(1e3 * before.elapsed_time(after))
+        return [Times.of(measured) for measured in times]
+
+    def _copy_rate(self, size: int) -> float:
+        """1e9 bytes a second, read plus written, of copies within the GPU; half a second of them warms the clocks."""
+        source = torch.empty(size, dtype=torch.uint8, device=self.device).random_()
+        target = torch.empty_like(source)
+        end = time.perf_counter() + 0.5
+        while time.perf_counter() < end:
+            target.copy_(source)
+            torch.cuda.synchronize(self.device)
+        pairs = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(50)]
+        for before, after in pairs:
+            before.record()
+            target.copy_(source)
+            after.record()
+        torch.cuda.synchronize(self.device)
+        median = Times.of([1e3 * before.elapsed_time(after) for before, after in pairs]).median
+        return round(2 * size / (median * 1e3), 1)
+
+    def _cycles_per_us(self) -> float:
+        cycles = 10_000_000
+        for _ in range(2):  # the first loads the kernel
+            before, after = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            before.record()
+            torch.cuda._sleep(cycles)
+            after.record()
+            torch.cuda.synchronize(self.device)
+        return cycles / (1e3 * before.elapsed_time(after))
