@@ -33,6 +33,8 @@ pub enum Error {
     Bundle(String),
     #[error("{0}")]
     NewOp(String),
+    #[error("{0}")]
+    Wheel(String),
 }
 
 impl Error {

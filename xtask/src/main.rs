@@ -7,6 +7,7 @@ mod doctor;
 mod error;
 mod new_op;
 mod ptxas;
+mod python;
 mod setup;
 mod spills;
 mod test;
@@ -40,6 +41,8 @@ enum Command {
     Doctor,
     /// Run all tests that this machine can run
     Test(test::Options),
+    /// Build the Python package's wheel and run its tests in an environment of its own
+    TestPython(python::Options),
     /// Pack tests, benches and examples for a machine without cargo
     Bundle(bundle::Options),
     /// Run the benchmarks
@@ -62,6 +65,7 @@ fn main() -> ExitCode {
         Command::Setup => setup::run(),
         Command::Doctor => return doctor::run(),
         Command::Test(options) => test::run(&options),
+        Command::TestPython(options) => python::run(&options),
         Command::Bundle(options) => bundle::run(&options),
         Command::Bench(options) => bench::run(&options),
     };
@@ -82,7 +86,7 @@ fn main() -> ExitCode {
 fn known_commands() -> String {
     let mut known = String::from("Commands:\n");
     for command in Arguments::command().get_subcommands() {
-        known += &format!("  {:<10} {}\n", command.get_name(), command.get_about().unwrap_or_default());
+        known += &format!("  {:<12} {}\n", command.get_name(), command.get_about().unwrap_or_default());
     }
     known
 }
@@ -101,7 +105,7 @@ mod tests {
         let error = Arguments::try_parse_from(["cargo xtask", "biuld-ptx"]).err().expect("no such command");
         assert_eq!((error.kind(), error.exit_code()), (ErrorKind::InvalidSubcommand, 2));
         let known = known_commands();
-        for command in ["build-ptx", "new-op", "setup", "doctor", "test", "bundle", "bench"] {
+        for command in ["build-ptx", "new-op", "setup", "doctor", "test", "test-python", "bundle", "bench"] {
             assert!(known.contains(&format!("\n  {command} ")), "{command}: {known}");
         }
     }
