@@ -11,7 +11,7 @@ use std::str::FromStr;
 
 pub use allocator::{Allocator, Foreign, Request};
 pub use cpu::{Cpu, accumulate};
-pub use gpu::{Gpu, GpuBuffer, GpuOptions, GpuSlice, GpuSliceMut, Graph, KernelModule, Workspace, tiles};
+pub use gpu::{Gpu, GpuBuffer, GpuOptions, GpuSlice, GpuSliceMut, Graph, KernelModule, Mark, Workspace, tiles};
 
 use crate::{Error, Result};
 
