@@ -1,5 +1,7 @@
 //! Dense tensors on a device.
 
+mod foreign;
+
 use std::any::Any;
 use std::sync::Arc;
 

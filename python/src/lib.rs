@@ -2,6 +2,7 @@
 //!
 //! Importing it needs neither torch nor a driver. The Python half is in `python/ferrolayer`.
 
+mod arrays;
 mod doctor;
 mod layouts;
 mod ops;
@@ -15,6 +16,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_function(wrap_pyfunction!(register, module)?)?;
     module.add_function(wrap_pyfunction!(functions, module)?)?;
+    module.add_class::<arrays::Array>()?;
+    module.add_function(wrap_pyfunction!(arrays::array_functions, module)?)?;
     module.add_function(wrap_pyfunction!(doctor::doctor, module)?)
 }
 

@@ -19,6 +19,7 @@ pub fn tests() -> Vec<Trial> {
         on_cpu("foreign::outputs_are_the_allocator_s", || outputs_are_the_allocators(&Device::cpu())),
         on_cpu("foreign::drops_once", || drops_once(&Device::cpu())),
         on_cpu("foreign::an_allocator_s_error_is_the_op_s", || errors_pass_through(&Device::cpu())),
+        on_cpu("foreign::copies_what_begins_anywhere", || copies(&Device::cpu())),
         on_cpu("foreign::rejects", rejects),
         on_cpu("foreign::devices_are_equal_whatever_their_allocator", devices_are_equal),
     ];
@@ -28,6 +29,8 @@ pub fn tests() -> Vec<Trial> {
     tests.extend(on_each_gpu("foreign::drops_once", drops_once));
     tests.extend(on_each_gpu("foreign::an_allocator_s_error_is_the_op_s", errors_pass_through));
     tests.extend(on_each_gpu("foreign::rejects_what_kernels_cannot_load", rejects_on));
+    tests.extend(on_each_gpu("foreign::copies_what_begins_anywhere", copies));
+    tests.extend(on_each_gpu("foreign::streams_wait_for_each_other", streams_meet));
     tests
 }
 
@@ -348,5 +351,51 @@ fn devices_are_equal() -> Outcome {
     // So that one op takes tensors of both; its output is from where its first input is.
     let (a, b) = (Tensor::full(&lending, &[2], 1.0f32)?, Tensor::full(&Device::cpu(), &[1], 2.0f32)?);
     assert!(number(prelu::forward(&a, &b)?).is_some());
+    Ok(())
+}
+
+fn copies(device: &Device) -> Outcome {
+    let mut x = Tensor::from_vec(device, &[9], (0..9).map(|i| i as f32).collect())?;
+    let shared = x.clone();
+    let address = x.address()?;
+    assert_ne!(address, shared.clone().address()?);
+    // SAFETY: eight of the nine elements are there, and stay as they are.
+    let copy = unsafe { Tensor::<f32>::copy_of_foreign(device, &[4, 2], &[1, 4], address + 4)? };
+    assert_eq!(copy.to_vec()?, [1.0, 5.0, 2.0, 6.0, 3.0, 7.0, 4.0, 8.0]);
+    assert_eq!((x.to_vec()?, x.address()?), (shared.to_vec()?, address));
+    // SAFETY: nothing is read.
+    assert!(unsafe { Tensor::<f32>::copy_of_foreign(device, &[2], &[2], address) }.is_err());
+    // SAFETY: as above.
+    let mut nothing = unsafe { Tensor::<f32>::copy_of_foreign(device, &[0], &[1], 0)? };
+    assert_eq!(nothing.address()?, 0);
+    Ok(())
+}
+
+/// What one stream makes, another takes, and gives back.
+fn streams_meet(device: &Device) -> Outcome {
+    let Device::Gpu(gpu) = device else { unreachable!("of GPUs only") };
+    let other = match gpu.ordinal() {
+        Some(ordinal) => Gpu::new(ordinal)?,
+        None => gpu.clone(),
+    };
+    let len = 1 << 12;
+    let mut x = Tensor::full(&Device::Gpu(other.clone()), &[len], -1.0f32)?;
+    for value in 0..10 {
+        relu::forward_in_place(&mut x)?;
+        x.copy_from_slice(&vec![value as f32; len])?;
+        let address = x.address()?;
+        // SAFETY: both are streams of the same GPU, and live.
+        unsafe { gpu.wait_for(other.raw_stream())? };
+        // SAFETY: the elements are there by what was waited for, and written no earlier than by what waits below.
+        let copy = unsafe { Tensor::<f32>::copy_of_foreign(device, &[len], &[1], address)? };
+        // SAFETY: as above.
+        unsafe { gpu.hold_back(other.raw_stream())? };
+        x.copy_from_slice(&vec![-1.0; len])?;
+        let mark = gpu.mark()?;
+        assert!(copy.to_vec()?.iter().all(|&element| element == value as f32));
+        assert!(mark.is_done()?);
+    }
+    // SAFETY: as above.
+    assert!(!unsafe { gpu.captures(other.raw_stream())? });
     Ok(())
 }

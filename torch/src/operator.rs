@@ -117,6 +117,11 @@ impl Entry {
         self.signature.name()
     }
 
+    /// The name of the argument at this place, if there is one.
+    pub fn argument(&self, index: usize) -> Option<&'static str> {
+        self.signature.parameters().get(index).map(|parameter| self.signature.argument(parameter))
+    }
+
     /// Runs it with these arguments, which may be of any device: no PyTorch is needed.
     ///
     /// # Errors

@@ -11,7 +11,7 @@ use std::str::FromStr;
 
 pub use allocator::{Allocator, Foreign, Request};
 pub use cpu::{Cpu, accumulate};
-pub use gpu::{Gpu, GpuBuffer, GpuOptions, GpuSlice, GpuSliceMut, Graph, KernelModule, Workspace, tiles};
+pub use gpu::{Gpu, GpuBuffer, GpuOptions, GpuSlice, GpuSliceMut, Graph, KernelModule, Mark, Workspace, tiles};
 
 /// What driver and GPUs this machine has ([`presence`]), and which PTX a GPU takes.
 pub use libcuda::{DeviceInfo, DriverVersion, NoDriver, NoPtx, Presence, PtxFamily, presence};

@@ -10,42 +10,21 @@ import torch
 from torch import Tensor
 from torch._prims_common import suggest_memory_format
 
-#: One number for both axes, or one for each.
-Size2 = int | Sequence[int]
-#: Height and width of the window, vertical and horizontal stride, vertical and horizontal padding.
-Window = tuple[int, int, int, int, int, int]
+from .. import _windows
+from .._windows import Size2, Window
+
+#: Symbolic numbers too.
+_INTEGER = (int, torch.SymInt)
 
 
 def pair(op: str, argument: str, position: int, value: Any, optional: bool = False) -> tuple[int, int]:
     """`value` for both axes: an int, or a sequence of one or two."""
-    if isinstance(value, (int, torch.SymInt)):
-        return value, value  # type: ignore[return-value]
-    if not isinstance(value, Sequence) or isinstance(value, (str, bytes)):
-        kind = type(value).__name__
-        raise TypeError(f"{op}(): argument '{argument}' (position {position}) must be tuple of ints, not {kind}")
-    for place, item in enumerate(value):
-        if not isinstance(item, (int, torch.SymInt)):
-            raise TypeError(
-                f"{op}(): argument '{argument}' (position {position}) must be tuple of ints, "
-                f"but found element of type {type(item).__name__} at pos {place}"
-            )
-    if len(value) == 1:
-        return value[0], value[0]
-    if len(value) == 2:
-        return value[0], value[1]
-    omitted = "be omitted, " if optional else "be "
-    raise RuntimeError(f"{op}: {argument} must either {omitted}a single int, or a tuple of two ints")
+    return _windows.pair(op, argument, position, value, optional, integer=_INTEGER)
 
 
 def normalise(op: str, kernel_size: Size2, stride: Size2 | None, padding: Size2) -> Window:
     """The window that these arguments mean; without a stride it is the window's size."""
-    size = pair(op, "kernel_size", 2, kernel_size)
-    steps = size if _omitted(stride) else pair(op, "stride", 3, stride, optional=True)
-    return (*size, *steps, *pair(op, "padding", 4, padding))
-
-
-def _omitted(stride: Any) -> bool:
-    return stride is None or (isinstance(stride, Sequence) and len(stride) == 0)
+    return _windows.normalise(op, kernel_size, stride, padding, integer=_INTEGER)
 
 
 # By type too, for 3.0 equals 3 and is to be refused.
@@ -131,8 +110,7 @@ def index_type(different: int) -> torch.dtype:
 def source_positions(
     indices: Tensor, height: int, width: int, w: Window, dh: int = 1, dw: int = 1
 ) -> tuple[Tensor, Tensor]:
-    """Where in its plane of the input each output came from, `h * W + w` and int64, and whether it came from
-    anywhere."""
+    """Where in its plane of the input each output came from, `h * W + w` in int64, and whether it came from anywhere."""
     kh, kw, sh, sw, ph, pw = w
     # Two bytes are an unsigned number's.
     position = indices.long() & 0xFFFF

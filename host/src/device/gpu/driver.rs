@@ -280,6 +280,14 @@ impl Driver {
         }
     }
 
+    pub fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
+    pub fn context(&self) -> &Arc<Context> {
+        &self.card.context
+    }
+
     /// Another stream of this GPU.
     pub fn new_stream(&self) -> Result<Stream> {
         self.told(Stream::new(&self.card.context), || format!("making a stream on {}", self.card.name))
@@ -442,7 +450,7 @@ impl Driver {
     }
 
     /// Makes of a driver's error this library's: a kernel's fault, with the launches that may be meant, or the call's own.
-    fn told<R>(&self, result: Result<R, DriverError>, during: impl FnOnce() -> String) -> Result<R> {
+    pub fn told<R>(&self, result: Result<R, DriverError>, during: impl FnOnce() -> String) -> Result<R> {
         result.map_err(|source| {
             if is_kernel_fault(source.code) {
                 let launches = self.launched.lock().unwrap_or_else(PoisonError::into_inner).describe();

@@ -134,6 +134,15 @@ impl<T: Element> GpuBuffer<T> {
         unsafe { self.gpu().backend().copy_on_device(self.address, other.address, self.bytes()) }
     }
 
+    /// Replaces the elements by as many from `address` on, in stream order.
+    ///
+    /// # Safety
+    /// They are in this GPU's memory, apart from the buffer, until the copy is done.
+    pub(crate) unsafe fn copy_from_address(&mut self, address: u64) -> Result<()> {
+        // SAFETY: the buffer holds `len` elements, and the rest is the caller's.
+        unsafe { self.gpu().backend().copy_on_device(self.address, address, self.bytes()) }
+    }
+
     /// The whole buffer, to be read.
     pub fn as_slice(&self) -> GpuSlice<'_, T> {
         GpuSlice { address: self.address, len: self.len, space: self.space(), borrow: PhantomData }

@@ -7,6 +7,7 @@ mod graph;
 mod launched;
 mod memory;
 mod module;
+mod order;
 
 use std::fmt::{Display, Formatter};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,6 +20,8 @@ use self::graph::{Pool, Recording};
 use self::memory::{Allocation, Origin};
 pub use self::memory::{GpuBuffer, GpuSlice, GpuSliceMut};
 pub use self::module::KernelModule;
+pub use self::order::Mark;
+use self::order::Meeting;
 use crate::device::allocator::{self, ALLOCATED, Allocator, Foreign, Request};
 use crate::{DType, Element, Error, Result};
 
@@ -40,6 +43,7 @@ struct Inner {
     memory: allocator::Allocation,
     workspace: Mutex<Kept>,
     recording: Recording,
+    meeting: Meeting,
 }
 
 /// The workspace between passes: raw, since a buffer would keep its own stream alive.
@@ -133,6 +137,7 @@ impl Gpu {
                 memory: options.memory,
                 workspace: Mutex::default(),
                 recording: Recording::default(),
+                meeting: Meeting::default(),
             }),
         }
     }
