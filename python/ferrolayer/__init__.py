@@ -1,5 +1,10 @@
-"""Neural-network layers whose GPU kernels are written in Rust."""
+"""Ferrolayer: neural-network layers whose GPU kernels are written in Rust.
 
-from ferrolayer._native import __version__
+`ferrolayer.torch` has PyTorch layers. `ferrolayer.doctor()` says what this machine has. Importing `ferrolayer` imports no other
+package, and needs neither PyTorch nor a GPU.
+"""
 
-__all__ = ["__version__"]
+from ._doctor import doctor
+from ._native import __version__
+
+__all__ = ["__version__", "doctor"]

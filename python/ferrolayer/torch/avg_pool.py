@@ -1,0 +1,123 @@
+"""Average pooling over two dimensions: the sum of each window over a divisor (LeCun et al., NIPS 1989)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.compiler import is_compiling
+
+from ._operator import define, transforming
+from ._vmap import folding
+from ._windows import Size2, check, empty_image, output_size, window
+
+
+def _fake(x: Tensor, *rest: Any) -> Tensor:
+    *w, ceil_mode, _, _ = rest
+    check(x, tuple(w), 1, 1, ceil_mode)
+    return empty_image(x, (*x.shape[:2], *output_size(x, *w, 1, 1, ceil_mode)))
+
+
+def _fake_backward(dy: Tensor, height: int, width: int, *rest: Any) -> Tensor:
+    return empty_image(dy, (*dy.shape[:2], height, width))
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], y: Tensor) -> None:
+    x, *ctx.arguments = inputs
+    ctx.size = x.shape[2:]
+
+
+def _backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+    backward = avg_pool_backward if torch.is_grad_enabled() else avg_pool_backward.raw
+    return backward(dy, *ctx.size, *ctx.arguments), *(None,) * 9
+
+
+def _save_arguments(ctx: Any, inputs: tuple[Any, ...], dx: Tensor) -> None:
+    ctx.arguments = inputs[3:]
+
+
+def _backward_twice(ctx: Any, ddx: Tensor) -> tuple[Tensor | None, ...]:
+    # Linear: what backward is the transpose of is the forward pass.
+    return avg_pool_forward(ddx, *ctx.arguments), *(None,) * 11
+
+
+avg_pool_forward = define("ferrolayer::avg_pool", fake=_fake, save=_save, backward=_backward, vmap=folding(0))
+avg_pool_backward = define(
+    "ferrolayer::avg_pool_backward",
+    fake=_fake_backward,
+    save=_save_arguments,
+    backward=_backward_twice,
+    vmap=folding(0),
+)
+_raw, _apply = avg_pool_forward.raw, avg_pool_forward.apply
+
+
+def avg_pool2d(
+    input: Tensor,
+    kernel_size: Size2,
+    stride: Size2 | None = None,
+    padding: Size2 = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Tensor:
+    """The average of each window, as `torch.nn.functional.avg_pool2d`.
+
+    Args:
+        input: `(N, C, H, W)` or `(C, H, W)`.
+        kernel_size: height and width of the window.
+        stride: steps between windows; the window's size if left out.
+        padding: zeros around the image, at most half the window.
+        ceil_mode: whether an incomplete last window counts.
+        count_include_pad: whether the padding counts for the divisor.
+        divisor_override: divides every sum, if given.
+
+    Returns:
+        `(N, C, Ho, Wo)` or `(C, Ho, Wo)`, with `Ho = (H + 2 * padding - kernel_size) // stride + 1` and `Wo` alike, rounded up
+        with `ceil_mode`.
+    """
+    w = window("avg_pool2d", kernel_size, stride, padding)
+    if divisor_override is None:
+        divisor = 0
+    elif divisor_override == 0:
+        raise RuntimeError("divisor must be not zero")
+    else:
+        divisor = divisor_override
+    if is_compiling() or transforming():
+        forward = avg_pool_forward
+    elif input.requires_grad and torch.is_grad_enabled():
+        forward = _apply
+    else:
+        forward = _raw
+    if input.dim() == 3:
+        check(input, w, 1, 1, ceil_mode)
+        return forward(input.unsqueeze(0), *w, ceil_mode, count_include_pad, divisor).squeeze(0)
+    try:
+        return forward(input, *w, ceil_mode, count_include_pad, divisor)
+    except RuntimeError:
+        check(input, w, 1, 1, ceil_mode)
+        raise
+
+
+class AvgPool2d(torch.nn.AvgPool2d):
+    """The average of each window: `y[n, c, h, w]` is the sum over a window of `x` divided by its size.
+
+    Arguments are those of `torch.nn.AvgPool2d`: ``kernel_size, stride=None, padding=0, ceil_mode=False,
+    count_include_pad=True, divisor_override=None``.
+
+    Shape:
+        Input: ``(N, C, H, W)`` or ``(C, H, W)``. Output: ``(N, C, Ho, Wo)`` or ``(C, Ho, Wo)``: see
+        `ferrolayer.torch.functional.avg_pool2d`.
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        return avg_pool2d(
+            input,
+            self.kernel_size,
+            self.stride,
+            self.padding,
+            self.ceil_mode,
+            self.count_include_pad,
+            self.divisor_override,
+        )

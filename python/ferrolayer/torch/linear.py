@@ -1,0 +1,231 @@
+"""Fully connected layer with bias and activation: `y = act(x · wᵀ + b)`, the activation within the same pass."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.compiler import is_compiling
+
+from ._autocast import any_autocast, lower_precision
+from ._operator import define, differentiably, transforming
+from ._vmap import folding
+from .prelu import reference as prelu_reference
+
+Activation = Literal["relu", "prelu"] | None
+#: What the operator calls the activations.
+_ACTIVATIONS = {None: 0, "relu": 1, "prelu": 2}
+_RELU, _PRELU = 1, 2
+
+
+def _fake(
+    x: Tensor, w: Tensor, b: Tensor | None, alpha: Tensor | None, activation: int, save: bool
+) -> tuple[Tensor, Tensor]:
+    y = x.new_empty(x.shape[0], w.shape[0])
+    if activation != _PRELU or not save:
+        return y, y.new_empty(0, dtype=_computed(x))
+    return y, torch.empty_like(y, dtype=_computed(x))
+
+
+def _fake_backward(
+    dy: Tensor, x: Tensor, w: Tensor, alpha: Tensor | None, saved: Tensor, activation: int, *needs: bool
+) -> tuple[Tensor, ...]:
+    dx, dw, db, dalpha = needs
+    return (
+        x.new_empty(x.shape if dx else 0),
+        w.new_empty(w.shape if dw else 0),
+        w.new_empty(w.shape[:1] if db else 0),
+        w.new_empty(alpha.shape if dalpha and alpha is not None else 0, dtype=_computed(x)),
+    )
+
+
+def _computed(x: Tensor) -> torch.dtype:
+    """The type of sums, which is also the slopes'."""
+    return torch.float64 if x.dtype is torch.float64 else torch.float32
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    x, w, b, alpha, ctx.activation, _ = inputs
+    y, saved = output
+    ctx.mark_non_differentiable(saved)
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(x, w, b, alpha, y if ctx.activation == _RELU else saved)
+
+
+def _backward(ctx: Any, dy: Tensor | None, _: Any = None) -> tuple[Tensor | None, ...]:
+    if dy is None:
+        return (None,) * 6
+    x, w, b, alpha, saved = ctx.saved_tensors
+    needs = ctx.needs_input_grad[:4]
+    if torch.is_grad_enabled():
+        inputs = (x, w, b, alpha)
+        return *differentiably(lambda *inputs: reference(*inputs, ctx.activation), inputs, needs, dy), None, None
+    dx, dw, db, dalpha = _raw_backward(dy, x, w, alpha, saved, ctx.activation, *needs)
+    needs_dx, needs_dw, needs_db, needs_dalpha = needs
+    return (
+        dx if needs_dx else None,
+        dw if needs_dw else None,
+        db if needs_db else None,
+        dalpha if needs_dalpha else None,
+        None,
+        None,
+    )
+
+
+def reference(x: Tensor, w: Tensor, b: Tensor | None, alpha: Tensor | None, activation: int) -> Tensor:
+    """The formula in PyTorch's operations, differentiable any number of times."""
+    z = torch.nn.functional.linear(x, w, b)
+    if activation == _RELU:
+        return z.relu()
+    return z if alpha is None else prelu_reference(z, alpha)
+
+
+dense = define("ferrolayer::dense", fake=_fake, save=_save, backward=_backward, vmap=folding(0))
+_raw_backward = define("ferrolayer::dense_backward", fake=_fake_backward).raw
+_raw, _apply = dense.raw, dense.apply
+
+
+def linear(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *,
+    activation: Activation = None,
+    alpha: Tensor | None = None,
+) -> Tensor:
+    """`act(x · weightᵀ + bias)`, as `torch.nn.functional.linear`, with an activation in the same pass.
+
+    Args:
+        input: `x`, `(*, in_features)`.
+        weight: `(out_features, in_features)`.
+        bias: `(out_features,)`, if any.
+        activation: `None`, "relu" or "prelu".
+        alpha: PReLU's slopes, `(1,)` or `(out_features,)`. Where `x` is of 16 bits they may be of the same type, or float32.
+
+    Returns:
+        `(*, out_features)`.
+    """
+    if is_compiling() or transforming() or any_autocast() or input.dim() != 2 or activation is not None:
+        return _linear(input, weight, bias, activation, alpha)
+    try:
+        if torch.is_grad_enabled() and (
+            weight.requires_grad or input.requires_grad or (bias is not None and bias.requires_grad)
+        ):
+            return _apply(input, weight, bias, None, 0, True)
+        return _raw(input, weight, bias, None, 0, False)[0]
+    except RuntimeError:
+        return _linear(input, weight, bias, activation, alpha)
+
+
+def _linear(x: Tensor, w: Tensor, b: Tensor | None, activation: Activation, alpha: Tensor | None) -> Tensor:
+    """`linear` of anything that it takes, and its refusals."""
+    if activation not in _ACTIVATIONS:
+        raise ValueError(f"linear: activation must be None, 'relu' or 'prelu', but got {activation!r}")
+    if (alpha is not None) != (activation == "prelu"):
+        raise ValueError("linear: alpha goes with activation='prelu', and only with it")
+    x, w, b = lower_precision(x.device, x, w, b)
+    if alpha is not None and alpha.dtype is not _computed(x):
+        alpha = alpha.to(_computed(x))
+    _check(x, w, b, alpha)
+    if w.numel() == 0 or (x.numel() == 0 and x.dim() > 2):
+        # Sums of nothing, and of no outputs, are none of the kernels' business.
+        return reference(x, w, b, alpha, _ACTIVATIONS[activation])
+    rows = x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
+    arguments = (rows, w, b, alpha, _ACTIVATIONS[activation])
+    if is_compiling() or transforming():
+        y = dense(*arguments, True)[0]
+    elif torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in arguments[:4]):
+        y = _apply(*arguments, True)
+    else:
+        y = _raw(*arguments, False)[0]
+    return y if x.dim() == 2 else y.view(*x.shape[:-1], w.shape[0])
+
+
+def _check(x: Tensor, w: Tensor, b: Tensor | None, alpha: Tensor | None) -> None:
+    if x.dim() == 0 or w.dim() == 0:
+        raise RuntimeError(
+            f"both arguments to linear need to be at least 1D, but they are {x.dim()}D and {w.dim()}D"
+        )
+    if w.dim() != 2:
+        raise RuntimeError(f"linear: weight must be a matrix, got {w.dim()}-D tensor")
+    if x.shape[-1] != w.shape[1]:
+        rows = x.shape[:-1].numel()
+        raise RuntimeError(
+            f"mat1 and mat2 shapes cannot be multiplied ({rows}x{x.shape[-1]} and {w.shape[1]}x{w.shape[0]})"
+        )
+    if b is not None and tuple(b.shape) != (w.shape[0],):
+        raise RuntimeError(f"linear: bias must have shape [{w.shape[0]}] for this weight, but has {list(b.shape)}")
+    if x.dtype is not w.dtype or (b is not None and b.dtype is not x.dtype):
+        other = w if x.dtype is not w.dtype else b
+        raise RuntimeError(f"mat1 and mat2 must have the same dtype, but got {x.dtype} and {other.dtype}")
+    if alpha is not None and (alpha.dim() != 1 or alpha.shape[0] not in (1, w.shape[0])):
+        raise RuntimeError(f"linear: alpha must have shape [1] or [{w.shape[0]}], but has {list(alpha.shape)}")
+
+
+class Linear(torch.nn.Linear):
+    """`y = act(x · weightᵀ + bias)`, with the activation in the same pass.
+
+    Args:
+        in_features: size of each input.
+        out_features: size of each output.
+        bias: whether there is a bias. Default: ``True``
+        activation: ``None``, ``"relu"`` or ``"prelu"``. Default: ``None``
+        num_parameters: with ``"prelu"``, number of slopes: 1, or ``out_features``. Default: 1
+        init: with ``"prelu"``, what the slopes are at first. Default: 0.25
+
+    Shape:
+        Input: ``(*, in_features)``. Output: ``(*, out_features)``.
+
+    Attributes:
+        weight: ``(out_features, in_features)``, at first as `torch.nn.Linear`'s: the same seed gives the same numbers.
+        bias: ``(out_features,)``, or ``None``; likewise.
+        alpha: the slopes of ``"prelu"``, ``(num_parameters,)``: a parameter of this layer, ``alpha`` in its ``state_dict``, where a
+            `torch.nn.PReLU` after a `torch.nn.Linear` has a ``weight`` of its own. Without ``"prelu"`` the ``state_dict`` is
+            `torch.nn.Linear`'s.
+    """
+
+    activation: Activation = None
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        activation: Activation = None,
+        num_parameters: int = 1,
+        init: float = 0.25,
+    ) -> None:
+        if activation not in _ACTIVATIONS:
+            raise ValueError(f"Linear: activation must be None, 'relu' or 'prelu', but got {activation!r}")
+        if activation == "prelu" and num_parameters not in (1, out_features):
+            raise ValueError(f"Linear: num_parameters must be 1 or {out_features}, but got {num_parameters}")
+        super().__init__(in_features, out_features, bias, device, dtype)
+        self.activation = activation
+        self.init = init
+        if activation == "prelu":
+            self.alpha = torch.nn.Parameter(torch.full((num_parameters,), init, device=device, dtype=dtype))
+
+    def reset_parameters(self) -> None:
+        super().reset_parameters()
+        if "alpha" in self._parameters:
+            torch.nn.init.constant_(self.alpha, self.init)
+
+    def forward(self, input: Tensor) -> Tensor:
+        if self.activation is None:
+            return linear(input, self.weight, self.bias)
+        alpha = self.slopes if self.activation == "prelu" else None
+        return linear(input, self.weight, self.bias, activation=self.activation, alpha=alpha)
+
+    @property
+    def slopes(self) -> Tensor:
+        """PReLU's slopes: `alpha`, or the parameter of the `torch.nn.PReLU` that `replace` fused into this layer."""
+        fused = self.__dict__.get("_fused")
+        return self.alpha if fused is None else fused[0].weight
+
+    def extra_repr(self) -> str:
+        text = super().extra_repr()
+        return text if self.activation is None else f"{text}, activation={self.activation!r}"

@@ -1,0 +1,115 @@
+"""Rectified linear unit: `y = x` where `x > 0`, else 0 (Nair & Hinton, ICML 2010). NaN stays NaN."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import increment_version
+from torch.compiler import is_compiling
+
+from ._library import find
+from ._operator import define, transforming
+from ._vmap import pointwise
+from ._windows import empty_like
+
+
+def _save_output(ctx: Any, inputs: tuple[Any, ...], y: Tensor) -> None:
+    ctx.save_for_backward(y)
+
+
+def _backward(ctx: Any, dy: Tensor) -> Tensor:
+    (y,) = ctx.saved_tensors
+    return relu_backward(dy, y) if torch.is_grad_enabled() else relu_backward.raw(dy, y)
+
+
+def _save_sign(ctx: Any, inputs: tuple[Any, ...], dx: Tensor) -> None:
+    ctx.save_for_backward(inputs[1])
+
+
+def _backward_twice(ctx: Any, ddx: Tensor) -> tuple[Tensor, None]:
+    # Linear in `dy`, and constant in `y` almost everywhere.
+    (y,) = ctx.saved_tensors
+    return relu_backward(ddx, y), None
+
+
+relu_forward = define("ferrolayer::relu", fake=empty_like, save=_save_output, backward=_backward, vmap=pointwise)
+relu_backward = define(
+    "ferrolayer::relu_backward",
+    fake=lambda dy, y: empty_like(y),
+    save=_save_sign,
+    backward=_backward_twice,
+    vmap=pointwise,
+)
+_raw, _apply = relu_forward.raw, relu_forward.apply
+
+_in_place = find("ferrolayer::relu_")
+
+
+class _InPlace(torch.autograd.Function):
+    """Overwrites its input, which autograd is told of. Backward needs the output alone."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        _in_place(x)
+        ctx.mark_dirty(x)
+        ctx.save_for_backward(x)
+        return x
+
+    backward = staticmethod(_backward)
+
+
+def relu(input: Tensor, inplace: bool = False) -> Tensor:
+    """`max(x, 0)`, as `torch.nn.functional.relu`.
+
+    Args:
+        input: of any shape.
+        inplace: whether the result replaces the input, which is then what is given back.
+    """
+    if inplace:
+        return relu_(input)
+    if is_compiling() or transforming():
+        return relu_forward(input)
+    if input.requires_grad and torch.is_grad_enabled():
+        return _apply(input)
+    return _raw(input)
+
+
+def relu_(input: Tensor) -> Tensor:
+    """`relu` in place of `input`."""
+    if is_compiling() or transforming() or not _is_dense(input):
+        return input.copy_(relu_forward(input))
+    if input.requires_grad and torch.is_grad_enabled():
+        _check_not_leaf(input)
+        return _InPlace.apply(input)  # type: ignore[no-any-return]
+    _in_place(input)
+    # Operators that mutate do not count versions by themselves; autograd compares them with those it saved.
+    increment_version(input)
+    return input
+
+
+def _is_dense(x: Tensor) -> bool:
+    return x.is_contiguous() or x.is_contiguous(memory_format=torch.channels_last)
+
+
+def _check_not_leaf(x: Tensor) -> None:
+    """Refuses before anything is overwritten; autograd itself would refuse after."""
+    if x.is_leaf:
+        raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
+    if x._base is not None and x._base.is_leaf and x._base.requires_grad:
+        raise RuntimeError("a view of a leaf Variable that requires grad is being used in an in-place operation.")
+
+
+class ReLU(torch.nn.ReLU):
+    """`y = max(x, 0)`, element by element.
+
+    Args:
+        inplace: whether the result replaces the input. Default: ``False``
+
+    Shape:
+        Input and output: ``(*)``, any shape.
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        return relu(input, self.inplace)
