@@ -33,9 +33,9 @@ const FILES: [(&str, &str); 12] = files! {
 /// Where the repository lies, as the copied files have it.
 const TO_ROOT: &str = "../../..";
 
-/// What Python keeps for itself and Rust does not (The Python Language Reference, Keywords), and names that the files have
-/// for something else.
-const RESERVED: [&str; 30] = [
+/// What Python keeps for itself and Rust does not (The Python Language Reference, Keywords), modules that it has, and names
+/// that the files have for something else.
+const RESERVED: [&str; 51] = [
     "and",
     "annotations",
     "any",
@@ -47,25 +47,46 @@ const RESERVED: [&str; 30] = [
     "def",
     "define",
     "del",
+    "device",
+    "dtype",
+    "dx",
+    "dy",
     "elif",
     "except",
+    "expected",
     "finally",
     "forward",
     "from",
     "function",
     "global",
+    "gradients",
     "import",
     "inputs",
     "is",
     "lambda",
+    "layer",
+    "layout",
+    "math",
+    "needed",
     "nonlocal",
     "not",
+    "numpy",
     "op",
+    "optimiser",
     "or",
     "pass",
+    "pytest",
     "raise",
+    "random",
     "reference",
+    "says",
+    "signal",
+    "together",
     "torch",
+    "typing",
+    "wanted",
+    "x",
+    "y",
 ];
 
 pub fn run(name: &str, into: Option<&Path>) -> Result<()> {
@@ -76,7 +97,7 @@ pub fn run(name: &str, into: Option<&Path>) -> Result<()> {
     let written = write(&folder, name)?;
     super::show(&written);
     let folder = folder.display();
-    println!("It computes {COPIED} and passes: pip install {folder} && pytest {folder}");
+    println!("It computes {COPIED} and passes: pip install ./python {folder} && pytest {folder}");
     println!(
         "Then make it yours: src/op.rs, its PTX by `cargo run --example build_ptx`, the schemas, shapes and tests"
     );
