@@ -137,6 +137,11 @@ impl<'a> Arguments<'a> {
         }
     }
 
+    /// Whether there is another argument and it is a tensor.
+    pub(crate) fn next_is_tensor(&self) -> bool {
+        self.signature.parameters().get(self.next).is_some_and(|parameter| parameter.kind == Kind::Tensor)
+    }
+
     /// The next argument, which the operator's body takes for one of this kind.
     #[inline]
     fn parameter(&mut self, kind: Kind) -> Result<&'static Parameter> {

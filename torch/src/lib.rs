@@ -29,6 +29,8 @@
 //! }
 //! ```
 //!
+//! An op that keeps the contract of [`ferrolayer::op::Op`] needs not even that: see [`TorchOp`].
+//!
 //! Then, in Python:
 //!
 //! ```python
@@ -41,9 +43,11 @@
 mod arguments;
 mod devices;
 mod error;
+mod gradients;
 mod handle;
 mod layout;
 mod library;
+mod op;
 mod operator;
 mod python;
 mod schema;
@@ -55,7 +59,9 @@ pub use arguments::Arguments;
 pub use error::{Error, Result};
 /// The library whose tensors operators take.
 pub use ferrolayer;
+pub use gradients::{Wanted, ordered_like};
 pub use library::{Door, register};
+pub use op::{Backward, Forward, Kept, TorchOp, TorchOps};
 pub use operator::{Entry, Operator, Outputs};
 pub use python::function;
 pub use value::{AnyTensor, Value};

@@ -4,7 +4,7 @@ use cuda_builder::{Arch, Built, Compiler, CudaBuilder, Head, source_hash};
 
 use crate::error::{Error, Result};
 use crate::ptxas;
-use crate::workspace::{Ptx, committed, root, shown, target_dir};
+use crate::workspace::{Ptx, committed, lock_example, root, shown, target_dir};
 
 #[derive(clap::Args)]
 pub struct Options {
@@ -17,6 +17,7 @@ pub struct Options {
 }
 
 pub fn run(options: &Options) -> Result<()> {
+    lock_example()?;
     if options.check {
         check()?;
     } else {

@@ -30,6 +30,9 @@ struct Finding {
 /// Prints the findings; fails if one of them is bad.
 pub fn run() -> ExitCode {
     let mut findings = vec![rust(), compiler()];
+    if let Err(error) = workspace::lock_example() {
+        findings.push(finding("example of an op for PyTorch", State::Bad(error.to_string(), "mend its folder".into())));
+    }
     findings.extend(workspace::committed().iter().map(committed));
     findings.extend(ptx_tools());
     findings.extend(of_driver(&libcuda::presence()));

@@ -1,6 +1,9 @@
 //! `cargo xtask new-op NAME`: the files of a new op, and the lines that list it.
 //!
 //! The new op begins as a copy of `swish`, which is compiled and tested like any other: so the copy compiles and passes.
+//! With `--python` it is a package of its own ([`package`]).
+
+mod package;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -90,23 +93,39 @@ const RESERVED: [&str; 58] = [
 pub struct Options {
     /// The op's name, in snake_case: of its files, its modules and, in CamelCase, its launch types
     name: String,
+    /// Write a package of its own, outside of the repository, that gives the op to PyTorch
+    #[arg(long)]
+    python: bool,
+    /// The package's folder, which is made; NAME beside the repository if left out
+    #[arg(long, requires = "python", value_name = "DIR")]
+    into: Option<PathBuf>,
 }
 
 pub fn run(options: &Options) -> Result<()> {
     let name = &options.name;
+    if options.python {
+        return package::run(name, options.into.as_deref());
+    }
     let written = write(&root(), name)?;
+    show(&written);
+    println!("It computes {COPIED} and passes: cargo test -p ferrolayer-tests -- {name}");
+    println!("Then make it yours: the formula, the kernels, the CPU version, the test; and cargo xtask build-ptx");
+    Ok(())
+}
+
+/// Formats what was written, and says what it is.
+fn show(written: &[PathBuf]) {
     let sources = written.iter().filter(|path| path.extension().is_some_and(|extension| extension == "rs"));
     // A longer name may break lines elsewhere.
-    let formatted = Command::new("rustfmt").args(["--edition", "2024"]).args(sources).current_dir(root()).status();
-    for path in &written {
+    let mut rustfmt = Command::new("rustfmt");
+    rustfmt.args(["--edition", "2024", "--config-path"]).arg(root()).args(sources).current_dir(root());
+    let formatted = rustfmt.status();
+    for path in written {
         println!("{}", shown(path));
     }
     if !formatted.is_ok_and(|status| status.success()) {
         println!("rustfmt did not run: `cargo fmt --all` before you commit");
     }
-    println!("It computes {COPIED} and passes: cargo test -p ferrolayer-tests -- {name}");
-    println!("Then make it yours: the formula, the kernels, the CPU version, the test; and cargo xtask build-ptx");
-    Ok(())
 }
 
 /// Writes the files of an op into the repository at `root`; what was written or changed.

@@ -29,13 +29,23 @@ pub struct Ptx {
     pub path: PathBuf,
 }
 
-/// All that are committed: the library's, and that of the example, which is for any GPU.
+/// All that are committed: the library's, and those of the examples of a user's own op, which are for any GPU.
 pub fn committed() -> Vec<Ptx> {
     let library = Arch::ALL.map(|arch| (kernels(), arch, format!("host/ptx/ferrolayer.{arch}.ptx")));
-    let example =
-        (root().join("host/examples/custom_op.rs"), Arch::Sm80, "host/examples/custom_op.sm_80.ptx".to_owned());
-    let all = library.into_iter().chain([example]);
+    let examples = ["host/examples/custom_op", "python/examples/your_own_op/src/op"];
+    let examples = examples.map(|file| (root().join(format!("{file}.rs")), Arch::Sm80, format!("{file}.sm_80.ptx")));
+    let all = library.into_iter().chain(examples);
     all.map(|(source, arch, path)| Ptx { source, arch, path: root().join(path) }).collect()
+}
+
+/// Gives the example package the versions of crates that this workspace has, which its PTX is built with. The package is a
+/// workspace of its own, as a user's is, and Cargo would choose the versions anew.
+///
+/// # Errors
+/// If a lock file cannot be copied.
+pub fn lock_example() -> Result<()> {
+    let (ours, its) = (root().join("Cargo.lock"), root().join("python/examples/your_own_op/Cargo.lock"));
+    std::fs::copy(&ours, &its).map(drop).map_err(Error::io("write", its))
 }
 
 /// The path inside the repository, as it is shown.

@@ -11,7 +11,8 @@ nothing to replace
 
 from . import functional
 from ._library import DOOR
-from ._operator import Operator, define
+from ._operator import Operator, define, differentiably
+from ._windows import empty_like
 from .add2 import add2
 from .avg_pool import AvgPool2d
 from .gaussian_pool import GaussianPool2d
@@ -40,6 +41,8 @@ __all__ = [
     "add2",
     "add_constant",
     "define",
+    "differentiably",
+    "empty_like",
     "functional",
     "replace",
 ]
