@@ -120,8 +120,7 @@ pub fn in_layout<T: Element>(
     tensor: &Tensor<T>,
     layout: Layout,
 ) -> Result<()> {
-    let strides = layout.strides(tensor.shape());
-    if strides.is_some_and(|strides| tensor.has_strides(&strides)) {
+    if tensor.is_in(layout) {
         return Ok(());
     }
     let expected: &[Layout] = match layout {

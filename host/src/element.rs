@@ -42,6 +42,16 @@ impl DType {
             Self::U64 => "u64",
         }
     }
+
+    /// The bytes of an element.
+    pub const fn size(self) -> usize {
+        match self {
+            Self::U8 => 1,
+            Self::F16 | Self::Bf16 | Self::U16 => 2,
+            Self::F32 | Self::U32 => 4,
+            Self::F64 | Self::U64 => 8,
+        }
+    }
 }
 
 impl Display for DType {

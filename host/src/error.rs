@@ -118,6 +118,9 @@ pub enum Error {
         /// What was free then, where that is known.
         free: Option<usize>,
     },
+    /// An [`Allocator`](crate::device::Allocator) gave no memory.
+    #[error("no memory from the allocator: {0}")]
+    Allocator(Box<dyn std::error::Error + Send + Sync>),
     /// There is no GPU to use.
     #[error("{0}")]
     NoGpu(#[from] libcuda::NoDriver),

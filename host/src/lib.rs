@@ -9,6 +9,7 @@
 
 mod element;
 mod error;
+mod layout;
 mod tensor;
 
 pub mod check;
@@ -23,9 +24,10 @@ pub use element::{Compute, DType, Element, Real};
 pub use error::{Error, Result};
 /// The 16-bit element types.
 pub use half::{bf16, f16};
+pub use layout::Layout;
 /// The functions of [`Compute`] types: `exp`, `sqrt` and the like.
 pub use num_traits::Float;
-pub use tensor::{Layout, Out, Tensor};
+pub use tensor::{Out, Tensor};
 
 /// The README's example, compiled and run as a doc test.
 #[cfg(doctest)]

@@ -6,57 +6,10 @@ use std::sync::Arc;
 use cuda_std::launch::DeviceMemory;
 use ndarray::{ArrayBase, ArrayD, Data, Dimension, IxDyn};
 
-use crate::device::{Device, GpuBuffer};
-use crate::{Element, Error, Result};
-
-/// The order in memory that image ops have kernels for; other tensors have the first alone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Hash)]
-pub enum Layout {
-    /// The last dimension varies fastest: `NCHW` for images `[N, C, H, W]`.
-    #[default]
-    RowMajor,
-    /// The channels of a pixel are neighbours: `NHWC`, with the shape still `[N, C, H, W]`, as PyTorch's
-    /// `channels_last`.
-    ChannelsLast,
-}
-
-impl Layout {
-    /// What messages call it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::RowMajor => "row-major",
-            Self::ChannelsLast => "channels-last",
-        }
-    }
-
-    /// The distance between neighbours along each dimension of a tensor of this shape, in elements.
-    ///
-    /// `None` for channels last with other than four dimensions.
-    pub fn strides(self, shape: &[usize]) -> Option<Vec<usize>> {
-        match (self, shape) {
-            (Self::RowMajor, _) => Some(strides_in_order(shape, &(0..shape.len()).collect::<Vec<_>>())),
-            (Self::ChannelsLast, [_, _, _, _]) => Some(strides_in_order(shape, &[0, 2, 3, 1])),
-            (Self::ChannelsLast, _) => None,
-        }
-    }
-}
-
-/// The strides of a dense tensor whose dimensions vary the faster the later `order` names them.
-fn strides_in_order(shape: &[usize], order: &[usize]) -> Vec<usize> {
-    let mut strides = vec![0; shape.len()];
-    let mut step = 1usize;
-    for &dim in order.iter().rev() {
-        strides[dim] = step;
-        // A dimension of size zero has no neighbours, and so any distance.
-        step = step.saturating_mul(shape[dim].max(1));
-    }
-    strides
-}
-
-/// Whether two sets of strides put the elements of this shape at the same places.
-fn same_places(shape: &[usize], a: &[usize], b: &[usize]) -> bool {
-    shape.contains(&0) || shape.iter().zip(a.iter().zip(b)).all(|(&size, (a, b))| size == 1 || a == b)
-}
+use crate::device::memory::{HostMemory, vec_of};
+use crate::device::{Device, Foreign, GpuBuffer, allocator};
+use crate::layout::{Dims, is_dense, row_major, same_places};
+use crate::{Element, Error, Layout, Result};
 
 /// The number of elements of a shape, if memory can be addressed that holds as many of these.
 fn elements<T>(op: &'static str, argument: &'static str, shape: &[usize]) -> Result<usize> {
@@ -73,16 +26,6 @@ fn elements<T>(op: &'static str, argument: &'static str, shape: &[usize]) -> Res
     }
 }
 
-/// `vec![value; len]`, but an error where there is no memory for it.
-fn vec_of<T: Element>(value: T, len: usize) -> Result<Vec<T>> {
-    // Asks first: `vec!` aborts. It alone knows how to get zeros that the system makes only when they are touched.
-    let asked = Vec::<T>::new().try_reserve_exact(len);
-    match asked {
-        Ok(()) => Ok(vec![value; len]),
-        Err(_) => Err(Error::OutOfMemory { device: "the CPU".into(), bytes: len * size_of::<T>(), free: None }),
-    }
-}
-
 /// A dense array of `T` on a [`Device`]: every element of its memory belongs to it, in any order of the dimensions.
 ///
 /// New tensors are row-major, unless a [`Layout`] is asked for. [`Tensor::permute`] gives any other order without a copy;
@@ -93,26 +36,39 @@ fn vec_of<T: Element>(value: T, len: usize) -> Result<Vec<T>> {
 /// owners is written to, so no one sees another's write.
 #[derive(Clone, Debug)]
 pub struct Tensor<T: Element> {
-    shape: Vec<usize>,
+    shape: Dims,
     /// In elements, for each dimension; together they name each element of the storage once.
-    strides: Vec<usize>,
+    strides: Dims,
     device: Device,
     storage: Arc<Storage<T>>,
 }
 
 #[derive(Debug)]
 enum Storage<T: Element> {
-    Cpu(Vec<T>),
+    Cpu(HostMemory<T>),
     Gpu(GpuBuffer<T>),
     /// Of [`Device::Shapes`].
     Nothing,
 }
 
 impl<T: Element> Storage<T> {
-    fn empty(device: &Device, len: usize) -> Result<Self> {
+    fn empty(device: &Device, shape: &[usize], strides: &[usize]) -> Result<Self> {
         Ok(match device {
-            Device::Cpu(cpu) => Self::Cpu(vec_of(if cpu.poisons() { T::POISON } else { T::default() }, len)?),
-            Device::Gpu(gpu) => Self::Gpu(gpu.allocate(len)?),
+            Device::Cpu(cpu) => Self::Cpu(cpu.allocate(shape, strides)?),
+            Device::Gpu(gpu) => Self::Gpu(gpu.allocate_tensor(shape, strides)?),
+            Device::Shapes => Self::Nothing,
+        })
+    }
+
+    /// As many values as the shape has elements, in the order in which they are in memory.
+    fn holding(device: &Device, shape: &[usize], strides: &[usize], values: Vec<T>) -> Result<Self> {
+        Ok(match device {
+            Device::Cpu(cpu) => Self::Cpu(cpu.hold(shape, strides, values)?),
+            Device::Gpu(gpu) => {
+                let mut buffer = gpu.allocate_tensor(shape, strides)?;
+                buffer.copy_from_slice(&values)?;
+                Self::Gpu(buffer)
+            }
             Device::Shapes => Self::Nothing,
         })
     }
@@ -132,12 +88,9 @@ impl<T: Element> Tensor<T> {
                 expected: format!("as many as shape {shape:?} has elements"),
             });
         }
-        let storage = match device {
-            Device::Cpu(_) => Storage::Cpu(values),
-            Device::Gpu(gpu) => Storage::Gpu(gpu.upload(&values)?),
-            Device::Shapes => Storage::Nothing,
-        };
-        Ok(Self::new(device, shape, storage))
+        let strides = row_major(shape);
+        let storage = Storage::holding(device, shape, &strides, values)?;
+        Ok(Self::new(device, shape, strides, storage))
     }
 
     /// Like [`Tensor::from_vec`], copying `values`.
@@ -189,14 +142,15 @@ impl<T: Element> Tensor<T> {
     /// own errors.
     pub fn empty_in(device: &Device, shape: &[usize], layout: Layout) -> Result<Self> {
         const OP: &str = "Tensor::empty_in";
-        let len = elements::<T>(OP, "shape", shape)?;
-        let strides = layout.strides(shape).ok_or_else(|| Error::Shape {
+        elements::<T>(OP, "shape", shape)?;
+        let strides = layout.dims(shape).ok_or_else(|| Error::Shape {
             op: OP,
             argument: "shape",
             got: shape.to_vec(),
             expected: "[N, C, H, W] for channels last".into(),
         })?;
-        Ok(Self { strides, ..Self::new(device, shape, Storage::empty(device, len)?) })
+        let storage = Storage::empty(device, shape, &strides)?;
+        Ok(Self::new(device, shape, strides, storage))
     }
 
     /// As [`Tensor::empty`], with this tensor's shape, order in memory and device.
@@ -209,14 +163,64 @@ impl<T: Element> Tensor<T> {
 
     /// As [`Tensor::empty_like`], on another device and perhaps of another type.
     pub(crate) fn empty_like_on<U: Element>(&self, device: &Device) -> Result<Tensor<U>> {
-        let storage = Storage::empty(device, self.len())?;
-        Ok(Tensor { strides: self.strides.clone(), ..Tensor::new(device, &self.shape, storage) })
+        let storage = Storage::empty(device, &self.shape, &self.strides)?;
+        Ok(Tensor::new(device, &self.shape, self.strides.clone(), storage))
     }
 
-    /// A row-major one.
-    fn new(device: &Device, shape: &[usize], storage: Storage<T>) -> Self {
-        let strides = strides_in_order(shape, &(0..shape.len()).collect::<Vec<_>>());
-        Self { shape: shape.to_vec(), strides, device: device.clone(), storage: Arc::new(storage) }
+    fn new(device: &Device, shape: &[usize], strides: Dims, storage: Storage<T>) -> Self {
+        Self { shape: Dims::from_slice(shape), strides, device: device.clone(), storage: Arc::new(storage) }
+    }
+
+    /// A tensor of someone else's memory: nothing is copied, and the memory is not freed here, but its owner dropped, once
+    /// no tensor and no graph uses it. Writing to the tensor writes there while it is the memory's only owner; else it gets
+    /// memory of its device first, as any tensor that is shared.
+    ///
+    /// On a GPU the memory begins at a multiple of 16 bytes, unless it is a single element: kernels take 16 bytes at once.
+    /// On [`Device::Shapes`] the owner is dropped at once.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for strides that do not name each of the first places once (a slice, or a dimension that is
+    /// repeated), and for an address that is null or not aligned: copy what is in such memory. [`Error::Shape`] for more
+    /// elements than memory can have.
+    ///
+    /// # Safety
+    /// Until the owner is dropped, `memory.address` is that of as many elements in the device's memory as the shape has,
+    /// which hold values, and may be written if the tensor is. While a tensor has the memory no one else writes to it, and
+    /// while one is written no one else reads it: other tensors of the same memory, or of a part of it, included. On a GPU
+    /// others do so in the order of the device's stream, where the owner's memory may be used again as soon as it is
+    /// dropped.
+    pub unsafe fn from_foreign(device: &Device, shape: &[usize], strides: &[usize], memory: Foreign) -> Result<Self> {
+        const OP: &str = "Tensor::from_foreign";
+        let len = elements::<T>(OP, "shape", shape)?;
+        if !is_dense(shape, strides) {
+            return Err(Error::Argument {
+                op: OP,
+                argument: "strides",
+                got: format!("{strides:?}"),
+                expected: format!("those of a dense tensor of shape {shape:?}; any other has to be copied"),
+            });
+        }
+        let storage = match device {
+            // SAFETY: the caller's.
+            Device::Cpu(_) => Storage::Cpu(unsafe { HostMemory::foreign(allocator::GIVEN, memory, len)? }),
+            // SAFETY: the caller's.
+            Device::Gpu(gpu) => Storage::Gpu(unsafe { GpuBuffer::foreign(gpu, allocator::GIVEN, memory, len)? }),
+            Device::Shapes => Storage::Nothing,
+        };
+        Ok(Self::new(device, shape, Dims::from_slice(strides), storage))
+    }
+
+    /// The memory of a tensor that is not of the device's own memory, given back to whom it belongs: what
+    /// [`Tensor::from_foreign`] was given, or an [`Allocator`](crate::device::Allocator) gave. Its elements are where this
+    /// tensor's [`shape`](Self::shape) and [`strides`](Self::strides) say.
+    ///
+    /// `None`, and the tensor dropped, where the memory is the device's own, or another tensor or a graph has it too.
+    pub fn into_foreign(self) -> Option<Foreign> {
+        match Arc::into_inner(self.storage)? {
+            Storage::Cpu(memory) => memory.into_foreign(),
+            Storage::Gpu(buffer) => buffer.into_foreign(),
+            Storage::Nothing => None,
+        }
     }
 
     /// The size of each dimension; `[]` for a scalar.
@@ -233,22 +237,17 @@ impl<T: Element> Tensor<T> {
     ///
     /// A shape with dimensions of size 1 may be both: then it is the one that the tensor was made with, or row-major.
     pub fn layout(&self) -> Option<Layout> {
-        let layouts = [Layout::RowMajor, Layout::ChannelsLast].map(|layout| (layout, layout.strides(&self.shape)));
-        let exact = layouts.iter().find(|(_, strides)| strides.as_ref() == Some(&self.strides));
-        let same = |(_, strides): &&(Layout, Option<Vec<usize>>)| {
-            strides.as_ref().is_some_and(|strides| same_places(&self.shape, strides, &self.strides))
-        };
-        exact.or_else(|| layouts.iter().find(same)).map(|(layout, _)| *layout)
+        Layout::of(&self.shape, &self.strides)
     }
 
     /// Whether the elements are in row-major order in memory.
     pub fn is_contiguous(&self) -> bool {
-        Layout::RowMajor.strides(&self.shape).is_some_and(|strides| same_places(&self.shape, &strides, &self.strides))
+        self.is_in(Layout::RowMajor)
     }
 
-    /// Whether these strides name the places that the elements are at.
-    pub(crate) fn has_strides(&self, strides: &[usize]) -> bool {
-        same_places(&self.shape, &self.strides, strides)
+    /// Whether the elements are where this layout puts them.
+    pub(crate) fn is_in(&self, layout: Layout) -> bool {
+        layout.has(&self.shape, &self.strides)
     }
 
     /// Whether element for element `other`, of the same shape, is at the same place in memory.
@@ -283,10 +282,10 @@ impl<T: Element> Tensor<T> {
     /// # Errors
     /// [`Error::Shape`] for channels last without four dimensions; a device's own errors.
     pub fn to_layout(&self, layout: Layout) -> Result<Self> {
-        let mut copy = Self::empty_in(&self.device, &self.shape, layout)?;
-        if same_places(&self.shape, &copy.strides, &self.strides) {
-            return Ok(Self { strides: copy.strides, ..self.clone() });
+        if let Some(strides) = layout.dims(&self.shape).filter(|_| self.is_in(layout)) {
+            return Ok(Self { strides, ..self.clone() });
         }
+        let mut copy = Self::empty_in(&self.device, &self.shape, layout)?;
         crate::ops::permute::copy(self, &mut copy)?;
         Ok(copy)
     }
@@ -316,21 +315,21 @@ impl<T: Element> Tensor<T> {
             return Err(Error::Shape {
                 op: OP,
                 argument: "self",
-                got: self.shape,
+                got: self.shape.into_vec(),
                 expected: format!("as many elements as {shape:?}"),
             });
         }
         if !self.is_contiguous() {
             return Err(self.disordered(OP, "self", &[Layout::RowMajor]));
         }
-        self.shape = shape.to_vec();
-        self.strides = strides_in_order(shape, &(0..shape.len()).collect::<Vec<_>>());
+        self.shape = Dims::from_slice(shape);
+        self.strides = row_major(shape);
         Ok(self)
     }
 
     /// What an op says of this tensor when it has no kernel for its order in memory.
     pub(crate) fn disordered(&self, op: &'static str, argument: &'static str, expected: &'static [Layout]) -> Error {
-        Error::Layout { op, argument, shape: self.shape.clone(), strides: self.strides.clone(), expected }
+        Error::Layout { op, argument, shape: self.shape.to_vec(), strides: self.strides.to_vec(), expected }
     }
 
     /// This tensor on `device`: itself where it is there already, else a copy.
@@ -342,17 +341,16 @@ impl<T: Element> Tensor<T> {
             return Ok(self.clone());
         }
         let storage = match device {
-            Device::Cpu(_) => Storage::Cpu(self.memory()?),
-            Device::Gpu(gpu) => Storage::Gpu(gpu.upload(&self.memory()?)?),
             Device::Shapes => Storage::Nothing,
+            _ => Storage::holding(device, &self.shape, &self.strides, self.memory()?)?,
         };
-        Ok(Self { strides: self.strides.clone(), ..Self::new(device, &self.shape, storage) })
+        Ok(Self::new(device, &self.shape, self.strides.clone(), storage))
     }
 
     /// The elements in the order in which they are in memory.
     fn memory(&self) -> Result<Vec<T>> {
         match &*self.storage {
-            Storage::Cpu(values) => Ok(values.clone()),
+            Storage::Cpu(values) => Ok(values.as_slice().to_vec()),
             Storage::Gpu(buffer) => buffer.download(),
             Storage::Nothing => Err(self.elsewhere("Tensor::to_vec", "a device with memory")),
         }
@@ -407,7 +405,7 @@ impl<T: Element> Tensor<T> {
             &ordered
         };
         match self.storage_mut()? {
-            Storage::Cpu(own) => own.copy_from_slice(values),
+            Storage::Cpu(own) => own.as_mut_slice().copy_from_slice(values),
             Storage::Gpu(buffer) => buffer.copy_from_slice(values)?,
             Storage::Nothing => {}
         }
@@ -421,7 +419,7 @@ impl<T: Element> Tensor<T> {
     /// [`Error::Device`] when the tensor is elsewhere.
     pub fn host(&self) -> Result<&[T]> {
         match &*self.storage {
-            Storage::Cpu(values) => Ok(values),
+            Storage::Cpu(values) => Ok(values.as_slice()),
             Storage::Gpu(_) | Storage::Nothing => Err(self.elsewhere("Tensor::host", "the CPU")),
         }
     }
@@ -435,7 +433,7 @@ impl<T: Element> Tensor<T> {
             return Err(self.elsewhere("Tensor::host_mut", "the CPU"));
         }
         match self.storage_mut()? {
-            Storage::Cpu(values) => Ok(values),
+            Storage::Cpu(values) => Ok(values.as_mut_slice()),
             Storage::Gpu(_) | Storage::Nothing => unreachable!("checked above"),
         }
     }
@@ -467,6 +465,11 @@ impl<T: Element> Tensor<T> {
         }
     }
 
+    /// Gives this tensor memory that it shares with no other, as writing to it does.
+    pub(crate) fn make_own(&mut self) -> Result<()> {
+        self.storage_mut().map(drop)
+    }
+
     /// The storage with this tensor as its only owner: copied first where it is shared.
     fn storage_mut(&mut self) -> Result<&mut Storage<T>> {
         if Arc::get_mut(&mut self.storage).is_none() {
@@ -478,11 +481,13 @@ impl<T: Element> Tensor<T> {
                     during: format!("writing to a tensor {:?} that a graph uses and another tensor shares", self.shape),
                 });
             }
-            self.storage = Arc::new(match &*self.storage {
-                Storage::Cpu(values) => Storage::Cpu(values.clone()),
-                Storage::Gpu(buffer) => Storage::Gpu(buffer.duplicate()?),
-                Storage::Nothing => Storage::Nothing,
-            });
+            let mut copy = Storage::empty(&self.device, &self.shape, &self.strides)?;
+            match (&*self.storage, &mut copy) {
+                (Storage::Cpu(from), Storage::Cpu(to)) => to.as_mut_slice().copy_from_slice(from.as_slice()),
+                (Storage::Gpu(from), Storage::Gpu(to)) => to.copy_from(from)?,
+                _ => {}
+            }
+            self.storage = Arc::new(copy);
         }
         Ok(Arc::get_mut(&mut self.storage).expect("a new allocation has one owner"))
     }

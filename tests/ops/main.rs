@@ -16,6 +16,7 @@ mod dense;
 mod device;
 mod exp;
 mod faults;
+mod foreign;
 mod gaussian_pool;
 mod graphs;
 mod huge;
@@ -46,6 +47,7 @@ fn main() -> ExitCode {
         device::tests(),
         exp::tests(),
         faults::tests(),
+        foreign::tests(),
         gaussian_pool::tests(),
         graphs::tests(),
         max_pool::tests(),

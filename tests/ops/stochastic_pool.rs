@@ -3,7 +3,7 @@
 use ferrolayer::ops::Window;
 use ferrolayer::ops::stochastic_pool::{self, Indices, Output, Random};
 use ferrolayer::testing::{assert_close, gradcheck_fn};
-use ferrolayer::{DType, Device, Layout, Out, Real, Tensor, bf16, f16};
+use ferrolayer::{DType, Device, Error, Layout, Out, Real, Tensor, bf16, f16};
 use kernels::philox;
 
 use crate::huge::{self, Huge};
@@ -25,6 +25,7 @@ pub fn tests() -> Vec<Trial> {
         on_cpu("stochastic_pool::draws_by_the_probabilities::over_passes", draws_over_passes),
         on_cpu("stochastic_pool::draws_alike_in_both_layouts", draws_alike_in_both_layouts),
         on_cpu("stochastic_pool::draws_again_and_anew", || draws_again_and_anew(&Device::cpu())),
+        on_cpu("stochastic_pool::draws_at_a_state_and_leaves_it", || draws_at_a_state(&Device::cpu())),
         on_cpu("stochastic_pool::gradient_matches_finite_difference", gradient_matches_finite_difference),
         on_cpu("stochastic_pool::edge_values", || edge_values(&Device::cpu())),
         on_cpu("stochastic_pool::edge_windows_of_zeros", || windows_of_zeros(&Device::cpu())),
@@ -46,6 +47,7 @@ pub fn tests() -> Vec<Trial> {
         for_random(10, cases(1), |case| match_cpu::<f32>(gpu, &[case]))
     }));
     tests.extend(on_each_gpu("stochastic_pool::draws_again_and_anew", draws_again_and_anew));
+    tests.extend(on_each_gpu("stochastic_pool::draws_at_a_state_and_leaves_it", draws_at_a_state));
     tests.extend(on_each_gpu("stochastic_pool::edge_values", edge_values));
     tests.extend(on_each_gpu("stochastic_pool::edge_windows_of_zeros", windows_of_zeros));
     tests.extend(on_each_gpu("stochastic_pool::edge_index_types", index_types));
@@ -412,6 +414,30 @@ fn draws_again_and_anew(device: &Device) -> Outcome {
 }
 
 /// With the draws fixed, as steps of 1e-5 leave them for this seed.
+/// The draws of `Random` with that seed and offset, as often as asked for.
+fn draws_at_a_state(device: &Device) -> Outcome {
+    const STATE: [u64; 2] = [0x1234_5678_9ABC_DEF0, 0xFFFF_FFFF];
+    let x = normal_tensor::<f32>(device, 1, &[2, 3, 4, 5]);
+    let window = Window::new([2, 3]).stride([1, 2]);
+    let expected = stochastic_pool::forward(&x, &window, &mut Random::at(device, STATE[0], STATE[1])?)?;
+    let state = Tensor::from_slice(device, &[2], &STATE)?;
+    for _ in 0..2 {
+        let got = stochastic_pool::forward_at(&x, &window, &state)?;
+        assert_same_bits("y", &got.y, &expected.y)?;
+        let (Indices::U8(got), Indices::U8(expected)) = (&got.indices, &expected.indices) else { panic!("one byte") };
+        assert_same_bits("indices", got, expected)?;
+        assert_eq!(state.to_vec()?, STATE);
+    }
+    let long = Tensor::from_slice(device, &[3], &[0u64; 3])?;
+    assert_error(
+        stochastic_pool::forward_at(&x, &window, &long),
+        "stochastic_pool.forward_at: state has shape [3], expected [2]",
+    )?;
+    let elsewhere = stochastic_pool::forward_at(&x, &window, &state.to(&Device::Shapes)?);
+    assert!(matches!(elsewhere, Err(Error::Device { argument: "state", .. })));
+    Ok(())
+}
+
 fn gradient_matches_finite_difference() -> Outcome {
     let cpu = Device::cpu();
     for case in chosen().into_iter().filter(|case| case.shape.iter().product::<usize>() < 1000) {

@@ -1,13 +1,19 @@
 //! The CPU as a device.
 
+use std::sync::Arc;
+
 use rayon::prelude::*;
 
-use crate::{Out, Real, Result};
+use super::allocator::{Allocation, Allocator};
+use super::memory::{HostMemory, vec_of};
+use super::tasks::Tasks;
+use crate::{Element, Out, Real, Result};
 
 /// This machine's processor. Passes run on rayon's threads and are done when the call returns.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Cpu {
     poison: bool,
+    memory: Allocation,
 }
 
 impl Cpu {
@@ -19,16 +25,42 @@ impl Cpu {
     /// The same, filling outputs with [`Element::POISON`](crate::Element::POISON) before a pass writes them, so that an
     /// element that a pass leaves out is seen.
     pub fn poisoning() -> Self {
-        Self { poison: true }
+        Self { poison: true, ..Self::default() }
+    }
+
+    /// The same, with the memory of tensors made here from `allocator`.
+    pub fn with_allocator(allocator: Arc<dyn Allocator>) -> Self {
+        Self { memory: Allocation(Some(allocator)), ..Self::default() }
     }
 
     /// Whether outputs are poisoned.
     pub fn poisons(&self) -> bool {
         self.poison
     }
+
+    /// Memory for a dense tensor, to be written before it is read.
+    pub(crate) fn allocate<T: Element>(&self, shape: &[usize], strides: &[usize]) -> Result<HostMemory<T>> {
+        match &self.memory.0 {
+            Some(allocator) => HostMemory::of_allocator(&**allocator, shape, strides),
+            None => {
+                let value = if self.poison { T::POISON } else { T::default() };
+                Ok(HostMemory::Own(vec_of(value, shape.iter().product())?))
+            }
+        }
+    }
+
+    /// Memory that holds `values`, in the order in which they are in memory.
+    pub(crate) fn hold<T: Element>(&self, shape: &[usize], strides: &[usize], values: Vec<T>) -> Result<HostMemory<T>> {
+        if self.memory.0.is_none() {
+            return Ok(HostMemory::Own(values));
+        }
+        let mut memory = self.allocate(shape, strides)?;
+        memory.as_mut_slice().copy_from_slice(&values);
+        Ok(memory)
+    }
 }
 
-/// There is one CPU: whether outputs are poisoned makes it no other device.
+/// There is one CPU: whether outputs are poisoned, or whose their memory is, makes it no other device.
 impl PartialEq for Cpu {
     fn eq(&self, _: &Self) -> bool {
         true
@@ -54,7 +86,7 @@ impl Cpu {
             assert_eq!(input.len(), out.len(), "inputs and output are of one length");
         }
         let beta = T::Compute::of(beta);
-        out.par_chunks_mut(CHUNK).enumerate().for_each(|(chunk, out)| {
+        out.par_chunks_mut(CHUNK).enumerate().run(1, |(chunk, out)| {
             let inputs = inputs.map(|input| &input[chunk * CHUNK..][..out.len()]);
             for (i, out) in out.iter_mut().enumerate() {
                 let result = f(inputs.map(|input| input[i].widen()));
@@ -103,7 +135,7 @@ impl Cpu {
             let end = len.min((chunk + 1) * CHUNK);
             (chunk * CHUNK..end).map(|i| f(inputs.map(|input| input[i].widen())).f64()).sum()
         };
-        let sums: Vec<f64> = (0..len.div_ceil(CHUNK)).into_par_iter().map(of_chunk).collect();
+        let sums: Vec<f64> = (0..len.div_ceil(CHUNK)).into_par_iter().map(of_chunk).gather(1);
         let sum = T::Compute::of(sums.iter().sum());
         accumulate(&mut tensor.host_mut()?[0], sum, T::Compute::of(beta));
         Ok(())
@@ -111,7 +143,7 @@ impl Cpu {
 
     /// `out[i] = f(out[i])` for every `i`, over all threads.
     pub fn map_in_place<T: Real>(&self, out: &mut [T], f: impl Fn(T::Compute) -> T::Compute + Sync) {
-        out.par_chunks_mut(CHUNK).for_each(|out| out.iter_mut().for_each(|out| *out = T::narrow(f(out.widen()))));
+        out.par_chunks_mut(CHUNK).run(1, |out| out.iter_mut().for_each(|out| *out = T::narrow(f(out.widen()))));
     }
 }
 

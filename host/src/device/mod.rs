@@ -1,11 +1,15 @@
 //! Where tensors live and passes run. No op is named here.
 
+pub(crate) mod allocator;
 mod cpu;
 mod gpu;
+pub(crate) mod memory;
+pub(crate) mod tasks;
 
 use std::fmt::{Display, Formatter};
 use std::str::FromStr;
 
+pub use allocator::{Allocator, Foreign, Request};
 pub use cpu::{Cpu, accumulate};
 pub use gpu::{Gpu, GpuBuffer, GpuOptions, GpuSlice, GpuSliceMut, Graph, KernelModule, Workspace, tiles};
 

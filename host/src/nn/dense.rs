@@ -14,7 +14,7 @@ use crate::{Compute, Device, Error, Out, Result, Tensor};
 enum Activation<T: Compute> {
     Identity,
     Relu,
-    Prelu(Parameter<T>),
+    Prelu(Box<Parameter<T>>),
 }
 
 /// [`dense`] as a layer, activation included. Parameters: `weight: [O, I]`, `bias: [O]` if any, and `alpha`, the slopes
@@ -111,7 +111,7 @@ impl<T: Compute> Layer<T> for Dense<T> {
         let mut parameters = vec![("weight".into(), &self.weight)];
         parameters.extend(self.bias.as_ref().map(|bias| ("bias".into(), bias)));
         if let Activation::Prelu(alpha) = &self.activation {
-            parameters.push(("alpha".into(), alpha));
+            parameters.push(("alpha".into(), &**alpha));
         }
         parameters
     }
@@ -120,7 +120,7 @@ impl<T: Compute> Layer<T> for Dense<T> {
         let mut parameters = vec![("weight".into(), &mut self.weight)];
         parameters.extend(self.bias.as_mut().map(|bias| ("bias".into(), bias)));
         if let Activation::Prelu(alpha) = &mut self.activation {
-            parameters.push(("alpha".into(), alpha));
+            parameters.push(("alpha".into(), &mut **alpha));
         }
         parameters
     }
@@ -217,7 +217,7 @@ impl<T: Compute> DenseBuilder<T> {
             Kind::Relu => Activation::Relu,
             Kind::Prelu { per_output, initial } => {
                 let slopes = if per_output { outputs } else { 1 };
-                Activation::Prelu(Parameter::new(Tensor::full(device, &[slopes], T::of(initial))?))
+                Activation::Prelu(Box::new(Parameter::new(Tensor::full(device, &[slopes], T::of(initial))?)))
             }
         };
         Ok(Dense { weight, bias, activation, saved: None })

@@ -7,6 +7,7 @@ use kernels::window::Order;
 use rayon::prelude::*;
 
 use crate::device::accumulate;
+use crate::device::tasks::Tasks;
 use crate::{Element, Error, Layout, Real, Result, Tensor, check};
 
 /// Size, stride, padding and dilation of a two-dimensional window, each as `[vertical, horizontal]`.
@@ -408,8 +409,8 @@ pub(crate) fn for_each_band<T: Real>(
 ) {
     let (line, zero, beta) = (windows.input_line(), T::Compute::of(0.0), T::Compute::of(beta));
     let (plane, band) = (windows.input[0].saturating_mul(line), rows_per_task(line).min(windows.input[0]));
-    dx.par_chunks_mut(plane).with_min_len(TASK.div_ceil(plane)).enumerate().for_each(|(plane, dx)| {
-        dx.par_chunks_mut(band * line).enumerate().for_each(|(index, dx)| {
+    dx.par_chunks_mut(plane).enumerate().run(TASK.div_ceil(plane), |(plane, dx)| {
+        dx.par_chunks_mut(band * line).enumerate().run(1, |(index, dx)| {
             let rows = index * band..index * band + dx.len() / line;
             if beta == zero
                 && let Some(dx) = T::as_compute_mut(dx)

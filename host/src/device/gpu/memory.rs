@@ -8,6 +8,7 @@ use cuda_std::launch::{DeviceMemory, MemorySpace};
 
 use super::Gpu;
 use super::graph::Pool;
+use crate::device::allocator::{Foreign, Place};
 use crate::{Element, Result};
 
 /// A piece of a GPU's memory, freed in stream order when the last owner goes: a buffer, or a graph that uses it.
@@ -16,23 +17,36 @@ pub(super) struct Allocation {
     gpu: Gpu,
     address: u64,
     bytes: usize,
-    /// Where it goes back to, if it was made while a graph was recorded.
-    pool: Option<Arc<Pool>>,
+    /// Where it goes when it is used no more; nothing once that was taken out.
+    origin: Option<Origin>,
+}
+
+/// Whose a piece of memory is.
+#[derive(Debug)]
+pub(super) enum Origin {
+    /// The stream's.
+    Stream,
+    /// A graph's: it was made while that was recorded.
+    Pool(Arc<Pool>),
+    /// Someone else's.
+    Foreign(Foreign),
 }
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        if self.bytes == 0 {
-            return;
-        }
-        match &self.pool {
-            Some(pool) => pool.give_back(self.address, self.bytes),
-            None => self.gpu.release(self.address, self.bytes),
+        match self.origin.take() {
+            Some(Origin::Stream) if self.bytes > 0 => self.gpu.release(self.address, self.bytes),
+            Some(Origin::Pool(pool)) if self.bytes > 0 => pool.give_back(self.address, self.bytes),
+            // The owner goes, and with it what it keeps.
+            Some(_) | None => {}
         }
     }
 }
 
-/// `len` elements of `T` in a GPU's memory, aligned to 256 bytes.
+/// What kernels take memory to be a multiple of: they load and store 16 bytes at once.
+pub(super) const VECTOR: usize = 16;
+
+/// `len` elements of `T` in a GPU's memory, at a multiple of 16 bytes where there are more than one.
 ///
 /// Belongs to one stream: its allocation, its copies and its release are ordered with the passes queued there.
 #[derive(Debug)]
@@ -44,10 +58,30 @@ pub struct GpuBuffer<T: Element> {
 }
 
 impl<T: Element> GpuBuffer<T> {
-    /// Takes `address`, which `gpu` allocated for `len` elements, out of `pool` if there is one.
-    pub(super) fn new(gpu: &Gpu, address: u64, len: usize, pool: Option<Arc<Pool>>) -> Self {
-        let allocation = Arc::new(Allocation { gpu: gpu.clone(), address, bytes: len * size_of::<T>(), pool });
+    /// Takes `address`, which is that of `len` elements of `gpu`'s memory.
+    pub(super) fn new(gpu: &Gpu, address: u64, len: usize, origin: Origin) -> Self {
+        let bytes = len * size_of::<T>();
+        let allocation = Arc::new(Allocation { gpu: gpu.clone(), address, bytes, origin: Some(origin) });
         Self { allocation, address, len, elements: PhantomData }
+    }
+
+    /// Memory of someone else.
+    ///
+    /// # Safety
+    /// It holds `len` elements of `gpu`'s memory until its owner is dropped, which no one else writes while the buffer lives,
+    /// nor reads while it is written, but in the stream's order.
+    pub(crate) unsafe fn foreign(gpu: &Gpu, from: Place, memory: Foreign, len: usize) -> Result<Self> {
+        // One element is never loaded as a vector.
+        memory.check(from, len, if len > 1 { VECTOR.max(align_of::<T>()) } else { align_of::<T>() })?;
+        Ok(Self::new(gpu, memory.address, len, Origin::Foreign(memory)))
+    }
+
+    /// Someone else's memory, if it is, and no graph uses it.
+    pub(crate) fn into_foreign(self) -> Option<Foreign> {
+        match Arc::into_inner(self.allocation)?.origin.take()? {
+            Origin::Foreign(memory) => Some(memory),
+            Origin::Stream | Origin::Pool(_) => None,
+        }
     }
 
     fn gpu(&self) -> &Gpu {
@@ -93,14 +127,11 @@ impl<T: Element> GpuBuffer<T> {
         unsafe { self.gpu().copy_from_host(self.address, values.as_ptr().cast(), self.bytes()) }
     }
 
-    /// A copy on the same stream.
-    pub(crate) fn duplicate(&self) -> Result<Self> {
-        let copy: Self = self.gpu().allocate(self.len)?;
-        self.keep_for_graph();
-        copy.keep_for_graph();
+    /// Replaces the elements by those of another buffer of this stream, of the same number.
+    pub(crate) fn copy_from(&mut self, other: &Self) -> Result<()> {
+        assert_eq!((self.len, self.gpu()), (other.len, other.gpu()), "of one stream, and as many");
         // SAFETY: both buffers hold `len` elements of the same stream, in whose order the copy runs.
-        unsafe { self.gpu().backend().copy_on_device(copy.address, self.address, self.bytes())? };
-        Ok(copy)
+        unsafe { self.gpu().backend().copy_on_device(self.address, other.address, self.bytes()) }
     }
 
     /// The whole buffer, to be read.

@@ -10,15 +10,16 @@ mod module;
 use std::fmt::{Display, Formatter};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use cuda_std::launch::{BufferArg, Launch, LaunchDims, MemorySpace};
+use cuda_std::launch::{BufferArg, DeviceMemory, Launch, LaunchDims, MemorySpace};
 
 use self::backend::Backend;
 pub use self::graph::Graph;
 use self::graph::{Pool, Recording};
-use self::memory::Allocation;
+use self::memory::{Allocation, Origin};
 pub use self::memory::{GpuBuffer, GpuSlice, GpuSliceMut};
 pub use self::module::KernelModule;
-use crate::{Element, Error, Result};
+use crate::device::allocator::{self, ALLOCATED, Allocator, Foreign, Request};
+use crate::{DType, Element, Error, Result};
 
 /// The kernels of this library.
 static FERROLAYER: KernelModule = KernelModule::new(include_str!("../../../ptx/ferrolayer.sm_80.ptx"))
@@ -35,6 +36,7 @@ pub struct Gpu {
 struct Inner {
     backend: Backend,
     poison: bool,
+    memory: allocator::Allocation,
     workspace: Mutex<Kept>,
     recording: Recording,
 }
@@ -57,9 +59,10 @@ impl Drop for Inner {
 }
 
 /// How a [`Gpu`] is opened, where the defaults do not do.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct GpuOptions {
     poison: bool,
+    memory: allocator::Allocation,
 }
 
 impl GpuOptions {
@@ -67,6 +70,14 @@ impl GpuOptions {
     #[must_use]
     pub fn poison(mut self) -> Self {
         self.poison = true;
+        self
+    }
+
+    /// Takes the memory of tensors, and of what a pass needs for itself, from `allocator`: on the stream nothing is
+    /// allocated or freed but by it. (What [`Gpu::record`] records has the graph's own memory, as ever.)
+    #[must_use]
+    pub fn allocator(mut self, allocator: Arc<dyn Allocator>) -> Self {
+        self.memory = allocator::Allocation(Some(allocator));
         self
     }
 
@@ -118,6 +129,7 @@ impl Gpu {
             inner: Arc::new(Inner {
                 backend,
                 poison: options.poison,
+                memory: options.memory,
                 workspace: Mutex::default(),
                 recording: Recording::default(),
             }),
@@ -131,23 +143,30 @@ impl Gpu {
     /// Memory for `len` elements, to be written before it is read.
     ///
     /// # Errors
-    /// The driver's errors, out of memory among them.
+    /// The driver's errors, out of memory among them; the allocator's, where there is one.
     pub fn allocate<T: Element>(&self, len: usize) -> Result<GpuBuffer<T>> {
-        let bytes = len.checked_mul(size_of::<T>()).ok_or_else(|| Error::OutOfMemory {
-            device: self.to_string(),
-            bytes: usize::MAX,
-            free: None,
-        })?;
-        let pool = self.inner.recording.pool();
-        let address = match &pool {
-            _ if bytes == 0 => 0,
-            Some(pool) => pool.take(bytes)?,
-            None => self.backend().allocate(bytes)?,
+        self.allocate_tensor(&[len], &[1])
+    }
+
+    /// As [`Gpu::allocate`], for a dense tensor.
+    pub(crate) fn allocate_tensor<T: Element>(&self, shape: &[usize], strides: &[usize]) -> Result<GpuBuffer<T>> {
+        let len = shape.iter().try_fold(1usize, |len, &size| len.checked_mul(size));
+        let sizes = len.and_then(|len| Some((len, len.checked_mul(size_of::<T>())?)));
+        let (len, bytes) =
+            sizes.ok_or_else(|| Error::OutOfMemory { device: self.to_string(), bytes: usize::MAX, free: None })?;
+        let buffer = match (self.inner.recording.pool(), &self.inner.memory.0) {
+            (None, Some(allocator)) => {
+                let memory = allocator.allocate(&Request { dtype: T::DTYPE, shape, strides })?;
+                // SAFETY: an allocator's promise.
+                unsafe { GpuBuffer::foreign(self, ALLOCATED, memory, len)? }
+            }
+            (pool, _) if bytes == 0 => GpuBuffer::new(self, 0, len, pool.map_or(Origin::Stream, Origin::Pool)),
+            (Some(pool), _) => GpuBuffer::new(self, pool.take(bytes)?, len, Origin::Pool(pool)),
+            (None, None) => GpuBuffer::new(self, self.backend().allocate(bytes)?, len, Origin::Stream),
         };
-        let buffer = GpuBuffer::new(self, address, len, pool);
         if self.inner.poison && bytes > 0 && self.inner.recording.queues() {
             // SAFETY: the buffer was just allocated with this size.
-            unsafe { self.backend().fill(address, 0xFF, bytes)? };
+            unsafe { self.backend().fill(DeviceMemory::<T>::address(&buffer), 0xFF, bytes)? };
         }
         Ok(buffer)
     }
@@ -168,24 +187,33 @@ impl Gpu {
     /// # Errors
     /// As [`Gpu::allocate`].
     pub fn workspace(&self, len: usize) -> Result<Workspace<'_>> {
-        let mut kept = self.inner.workspace.lock().unwrap_or_else(PoisonError::into_inner);
+        let space = self.backend().space();
+        let of = |address, len, origin| Workspace { space, address, len, origin };
+        let bytes = len * size_of::<f32>();
         if let Some(pool) = self.inner.recording.pool() {
             // The stream's own may be replaced by a larger one before a replay.
-            let bytes = len * size_of::<f32>();
             let address = if bytes == 0 { 0 } else { pool.take(bytes)? };
-            return Ok(Workspace { space: self.backend().space(), address, len, _kept: kept, pool: Some(pool) });
+            return Ok(of(address, len, Room::Pool(pool)));
         }
+        if let Some(allocator) = &self.inner.memory.0 {
+            if len == 0 {
+                return Ok(of(0, 0, Room::Nothing));
+            }
+            let memory = allocator.allocate(&Request { dtype: DType::F32, shape: &[len], strides: &[1] })?;
+            memory.check(ALLOCATED, len, memory::VECTOR)?;
+            return Ok(of(memory.address, len, Room::Foreign(memory)));
+        }
+        let mut kept = self.inner.workspace.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.len < len {
             let old = std::mem::take(&mut *kept);
             if old.len > 0 {
                 // SAFETY: allocated below with this size; freed in stream order, after the launches that use it.
                 unsafe { self.backend().free(old.address, old.len * size_of::<f32>()) };
             }
-            let address = self.backend().allocate(len * size_of::<f32>())?;
+            let address = self.backend().allocate(bytes)?;
             *kept = Kept { address, len };
         }
-        let Kept { address, len } = *kept;
-        Ok(Workspace { space: self.backend().space(), address, len, _kept: kept, pool: None })
+        Ok(of(kept.address, kept.len, Room::Kept(kept)))
     }
 
     /// Queues a kernel of this library; one of your own is launched from its [`KernelModule`].
@@ -330,14 +358,26 @@ pub struct Workspace<'a> {
     space: MemorySpace,
     address: u64,
     len: usize,
-    _kept: MutexGuard<'a, Kept>,
-    /// Where it is from while a graph is recorded.
-    pool: Option<Arc<Pool>>,
+    origin: Room<'a>,
+}
+
+/// What a [`Workspace`] holds on to until it goes.
+#[expect(dead_code, reason = "held until the pass is queued")]
+enum Room<'a> {
+    Nothing,
+    /// The stream's own, for one pass at a time.
+    Kept(MutexGuard<'a, Kept>),
+    /// A graph's that is being recorded.
+    Pool(Arc<Pool>),
+    /// An allocator's.
+    Foreign(Foreign),
 }
 
 impl Drop for Workspace<'_> {
     fn drop(&mut self) {
-        if let Some(pool) = self.pool.take().filter(|_| self.len > 0) {
+        if let Room::Pool(pool) = &self.origin
+            && self.len > 0
+        {
             pool.give_back(self.address, self.len * size_of::<f32>());
         }
     }

@@ -2,6 +2,7 @@ use kernels::adam::{rate, setting};
 use rayon::prelude::*;
 
 use super::{Advance, Step};
+use crate::device::tasks::Tasks;
 use crate::device::{Cpu, OnCpu};
 use crate::{Compute, Result};
 
@@ -32,7 +33,7 @@ impl<T: Compute> OnCpu for Step<'_, T> {
         let (rate, correction) = (rates[rate::STEP], rates[rate::CORRECTION]);
         let values = self.value.host_mut()?.par_chunks_mut(CHUNK).zip(self.gradient.host()?.par_chunks(CHUNK));
         let moments = self.first.host_mut()?.par_chunks_mut(CHUNK).zip(self.second.host_mut()?.par_chunks_mut(CHUNK));
-        values.zip(moments).for_each(|((value, gradient), (first, second))| {
+        values.zip(moments).run(1, |((value, gradient), (first, second))| {
             for ((value, &gradient), (first, second)) in
                 value.iter_mut().zip(gradient).zip(first.iter_mut().zip(second))
             {

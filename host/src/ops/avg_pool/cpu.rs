@@ -3,6 +3,7 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::{Averages, Backward, Forward};
+use crate::device::tasks::Tasks;
 use crate::device::{Cpu, OnCpu};
 use crate::ops::window::{for_each_band, rounding, rows_per_task, zip_strided};
 use crate::{Compute, Real, Result};
@@ -38,8 +39,8 @@ impl<T: Real> OnCpu for Forward<'_, T> {
         let (line, output_line) = (averages.windows.input_line(), averages.windows.output_line());
         let (runs, zero) = (averages.windows.runs(), T::Compute::of(0.0));
         let [row_factors, factors]: [Vec<T::Compute>; 2] = averages.factors();
-        let rows = y.par_chunks_mut(output_line).with_min_len(rows_per_task(output_line)).enumerate();
-        rows.for_each_init(
+        y.par_chunks_mut(output_line).enumerate().run_with(
+            rows_per_task(output_line),
             || (vec![zero; line], Vec::new()),
             |(sums, room), (row, y)| {
                 let (plane, row) = (row / output_height, row % output_height);

@@ -5,6 +5,7 @@ use num_traits::{One, Zero};
 use rayon::prelude::*;
 
 use super::{Activation, Backward, Forward, Sizes, Slope};
+use crate::device::tasks::Tasks;
 use crate::device::{Cpu, OnCpu, accumulate};
 use crate::{Compute, Out, Real, Result};
 
@@ -22,7 +23,7 @@ fn rows_per_task(sizes: Sizes) -> usize {
 fn widened<T: Real>(values: &[T]) -> Cow<'_, [T::Compute]> {
     match T::as_compute(values) {
         Some(values) => Cow::Borrowed(values),
-        None => Cow::Owned(values.par_iter().map(|v| v.widen()).collect()),
+        None => Cow::Owned(values.par_iter().map(|v| v.widen()).gather(CHUNK)),
     }
 }
 
@@ -55,7 +56,7 @@ impl<T: Real> OnCpu for Forward<'_, T> {
         };
         if let Some(z) = z {
             product.write(shape, inputs, z, zero);
-            y.par_chunks_mut(task).zip(z.par_chunks_mut(task)).for_each(|(y, z)| {
+            y.par_chunks_mut(task).zip(z.par_chunks_mut(task)).run(1, |(y, z)| {
                 for (y, z) in y.chunks_exact_mut(outputs).zip(z.chunks_exact_mut(outputs)) {
                     add_bias(z, b.as_deref());
                     curve.each(y.iter_mut().zip(z), |(_, z)| **z, |(y, _), value| *y = T::narrow(value));
@@ -63,7 +64,7 @@ impl<T: Real> OnCpu for Forward<'_, T> {
             });
         } else if let Some(y) = T::as_compute_mut(y) {
             product.write(shape, inputs, y, zero);
-            y.par_chunks_mut(task).for_each(|y| {
+            y.par_chunks_mut(task).run(1, |y| {
                 for y in y.chunks_exact_mut(outputs) {
                     add_bias(y, b.as_deref());
                     curve.each(y, |y| **y, |y, value| *y = value);
@@ -173,7 +174,7 @@ fn put_product<T: Real>(
     }
     let mut sums = vec![T::Compute::zero(); out.len()];
     product.write(shape, depth, &mut sums, T::Compute::zero());
-    out.par_iter_mut().zip(sums).for_each(|(out, sum)| accumulate(out, sum, beta));
+    out.par_iter_mut().zip(sums).run(CHUNK, |(out, sum)| accumulate(out, sum, beta));
     Ok(())
 }
 
@@ -214,7 +215,7 @@ fn column_sums<T: Real>(sizes: Sizes, dy: &[T]) -> Sums {
         }
         part
     });
-    Sums::zeros(sizes.outputs, 0).total(parts.collect())
+    Sums::zeros(sizes.outputs, 0).total(parts.gather(1))
 }
 
 fn dz_of_relu<T: Real>(sizes: Sizes, y: &[T], dy: &[T]) -> (Vec<T::Compute>, Sums) {
@@ -232,7 +233,7 @@ fn dz_of_relu<T: Real>(sizes: Sizes, y: &[T], dy: &[T]) -> (Vec<T::Compute>, Sum
         }
         part
     });
-    let sums = Sums::zeros(sizes.outputs, 0).total(parts.collect());
+    let sums = Sums::zeros(sizes.outputs, 0).total(parts.gather(1));
     (dz, sums)
 }
 
@@ -264,7 +265,7 @@ fn dz_of_prelu<T: Real>(sizes: Sizes, z: &[T::Compute], alpha: &[T::Compute], dy
         }
         part
     });
-    let sums = Sums::zeros(sizes.outputs, alpha.len()).total(parts.collect());
+    let sums = Sums::zeros(sizes.outputs, alpha.len()).total(parts.gather(1));
     (dz, sums)
 }
 

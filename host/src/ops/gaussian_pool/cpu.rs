@@ -14,6 +14,7 @@ use rayon::prelude::*;
 use super::plan::{Axis, Plan};
 use super::weights::{self, Derivatives, Weights};
 use super::{Backward, Forward};
+use crate::device::tasks::Tasks;
 use crate::device::{Cpu, OnCpu, accumulate};
 use crate::{Compute, Error, Layout, Out, Real, Result, Tensor};
 
@@ -33,12 +34,12 @@ impl<T: Real> OnCpu for Forward<'_, T> {
             (horizontal.output, vertical.image * horizontal.image, vertical.output * horizontal.output);
         let maps = plan.channels * plan.kernels;
         match plan.layout {
-            Layout::RowMajor => y.par_chunks_mut(output).enumerate().for_each(|(map, y)| {
+            Layout::RowMajor => y.par_chunks_mut(output).enumerate().run(per_task(output), |(map, y)| {
                 let (plane, kernel) = (map / plan.kernels, map % plan.kernels);
                 let gaussian = &gaussians[plan.set(plane) * plan.kernels + kernel];
                 let x = Rows { values: &x[plane * image..][..image], first: 0, width: horizontal.image };
-                let rows = rows_per_task(width);
-                y.par_chunks_mut(rows * width).enumerate().for_each(|(i, y)| {
+                let rows = per_task(width);
+                y.par_chunks_mut(rows * width).enumerate().run(1, |(i, y)| {
                     let rows = i * rows..i * rows + y.len() / width;
                     let mut rest = y;
                     pool(plan, gaussian, x, rows, |pooled| {
@@ -48,26 +49,29 @@ impl<T: Real> OnCpu for Forward<'_, T> {
                     });
                 });
             }),
-            Layout::ChannelsLast => y.par_chunks_mut(output * maps).enumerate().for_each(|(n, y)| {
-                let rows = rows_per_task(width * maps.min(CHANNELS));
-                y.par_chunks_mut(rows * width * maps).enumerate().for_each(|(i, y)| {
-                    let rows = i * rows..i * rows + y.len() / width / maps;
-                    let source = vertical.source(&rows);
-                    for channels in groups(plan.channels) {
-                        let x = Apart::new(x, [n, plan.channels], plan.axes.map(|axis| axis.image), &source, &channels);
-                        let maps_here = channels.start * plan.kernels..channels.end * plan.kernels;
-                        for map in maps_here {
-                            let (channel, kernel) = (map / plan.kernels, map % plan.kernels);
-                            let gaussian = &gaussians[plan.set(channel) * plan.kernels + kernel];
-                            let mut pixels = y[map..].iter_mut().step_by(maps);
-                            pool(plan, gaussian, x.rows(channel), rows.clone(), |pooled| {
-                                // The row that ends is asked first, so that no pixel is taken in vain.
-                                pooled.iter().zip(&mut pixels).for_each(|(&pooled, y)| *y = T::narrow(pooled));
-                            });
+            Layout::ChannelsLast => {
+                y.par_chunks_mut(output * maps).enumerate().run(per_task(output * maps), |(n, y)| {
+                    let rows = per_task(width * maps.min(CHANNELS));
+                    y.par_chunks_mut(rows * width * maps).enumerate().run(1, |(i, y)| {
+                        let rows = i * rows..i * rows + y.len() / width / maps;
+                        let source = vertical.source(&rows);
+                        for channels in groups(plan.channels) {
+                            let x =
+                                Apart::new(x, [n, plan.channels], plan.axes.map(|axis| axis.image), &source, &channels);
+                            let maps_here = channels.start * plan.kernels..channels.end * plan.kernels;
+                            for map in maps_here {
+                                let (channel, kernel) = (map / plan.kernels, map % plan.kernels);
+                                let gaussian = &gaussians[plan.set(channel) * plan.kernels + kernel];
+                                let mut pixels = y[map..].iter_mut().step_by(maps);
+                                pool(plan, gaussian, x.rows(channel), rows.clone(), |pooled| {
+                                    // The row that ends is asked first, so that no pixel is taken in vain.
+                                    pooled.iter().zip(&mut pixels).for_each(|(&pooled, y)| *y = T::narrow(pooled));
+                                });
+                            }
                         }
-                    }
-                });
-            }),
+                    });
+                })
+            }
         }
         Ok(())
     }
@@ -86,35 +90,36 @@ impl<T: Real> OnCpu for Backward<'_, T> {
         let [height, width] = plan.axes.map(|axis| axis.image);
         // A task has some rows of so many planes, of which each line of memory has a part.
         let (planes, rows) = match plan.layout {
-            Layout::RowMajor => (1, rows_per_task(width)),
-            Layout::ChannelsLast => (plan.channels, rows_per_task(width * plan.channels.min(CHANNELS))),
+            Layout::RowMajor => (1, per_task(width)),
+            Layout::ChannelsLast => (plan.channels, per_task(width * plan.channels.min(CHANNELS))),
         };
         let task = |first_plane: usize, rows: Range<usize>, dx: Option<&mut [T]>| match plan.layout {
             Layout::RowMajor => pass.plane(first_plane, rows, dx),
             Layout::ChannelsLast => pass.image(first_plane / planes, rows, dx),
         };
         let line = width * planes;
-        let sums: Vec<Vec<Sums>> = match dx {
-            Some(dx) => dx
-                .par_chunks_mut(height * line)
-                .enumerate()
-                .flat_map(|(i, dx)| {
+        let together = per_task(height * line);
+        // Of each image or plane, its tasks'.
+        let sums: Vec<Vec<Vec<Sums>>> = match dx {
+            Some(dx) => {
+                let of = |(i, dx): (usize, &mut [T])| {
                     let tasks = dx.par_chunks_mut(rows * line).enumerate();
-                    tasks.map(move |(j, dx)| (i * planes, j * rows..j * rows + dx.len() / line, Some(dx)))
-                })
-                .map(|(plane, rows, dx)| task(plane, rows, dx))
-                .collect(),
-            None if parameters => (0..plan.planes() / planes)
-                .into_par_iter()
-                .flat_map(|i| {
+                    let rows = |j: usize, dx: &[T]| j * rows..j * rows + dx.len() / line;
+                    tasks.map(|(j, dx)| task(i * planes, rows(j, dx), Some(dx))).gather(1)
+                };
+                dx.par_chunks_mut(height * line).enumerate().map(of).gather(together)
+            }
+            None if parameters => {
+                let of = |i: usize| {
                     let tasks = (0..height.div_ceil(rows)).into_par_iter();
-                    tasks.map(move |j| (i * planes, j * rows..height.min((j + 1) * rows)))
-                })
-                .map(|(plane, rows)| task(plane, rows, None))
-                .collect(),
+                    tasks.map(|j| task(i * planes, j * rows..height.min((j + 1) * rows), None)).gather(1)
+                };
+                (0..plan.planes() / planes).into_par_iter().map(of).gather(together)
+            }
             None => return Ok(()),
         };
         if parameters {
+            let sums: Vec<_> = sums.into_iter().flatten().collect();
             let first_planes = (0..).map(|task| task / height.div_ceil(rows) * planes);
             let total = total(plan, first_planes.zip(&sums));
             write_parameters(plan, &total, self.dmean, self.dvar)?;
@@ -188,8 +193,9 @@ fn groups(channels: usize) -> impl Iterator<Item = Range<usize>> {
     (0..channels).step_by(CHANNELS).map(move |first| first..channels.min(first + CHANNELS))
 }
 
-fn rows_per_task(width: usize) -> usize {
-    (TASK / width).max(1)
+/// Rows or planes of so many elements that one task takes.
+fn per_task(elements: usize) -> usize {
+    (TASK / elements).max(1)
 }
 
 /// What `along` makes of each Gaussian's parameters along y and x, by set and kernel.

@@ -5,6 +5,7 @@ use num_traits::Float;
 use rayon::prelude::*;
 
 use super::{FlatIndices, Forward, Indices, Windows};
+use crate::device::tasks::Tasks;
 use crate::device::{Cpu, OnCpu};
 use crate::ops::route::for_indices;
 use crate::ops::window::{Run, rounding, rows_per_task, zip_strided};
@@ -25,8 +26,7 @@ impl<T: Real> OnCpu for Forward<'_, T> {
 
 fn maxima<T: Real>(windows: &Windows, x: &[T], y: &mut [T]) {
     let (columns, line) = (Columns::new(windows), windows.output_line());
-    let rows = y.par_chunks_mut(line).with_min_len(rows_per_task(line)).enumerate();
-    rows.for_each_init(Vec::new, |room, (row, y)| {
+    y.par_chunks_mut(line).enumerate().run_with(rows_per_task(line), Vec::new, |room, (row, y)| {
         rounding(y, room, |y| {
             y.fill(T::Compute::neg_infinity());
             if columns.few {
@@ -47,9 +47,10 @@ fn maxima<T: Real>(windows: &Windows, x: &[T], y: &mut [T]) {
 
 fn maxima_and_indices<T: Real, P: Position>(windows: &Windows, x: &[T], y: &mut [T], indices: &mut [P]) {
     let (columns, line) = (Columns::new(windows), windows.output_line());
-    let rows = y.par_chunks_mut(line).zip(indices.par_chunks_mut(line)).with_min_len(rows_per_task(line));
+    let rows = y.par_chunks_mut(line).zip(indices.par_chunks_mut(line));
     // Positions are kept as wide as f32 while they may change, so that one vector mask chooses both.
-    rows.enumerate().for_each_init(
+    rows.enumerate().run_with(
+        rows_per_task(line),
         || (Vec::new(), vec![0u32; line]),
         |(room, best), (row, (y, indices))| {
             let first_row = windows.positions_inside(0, row % windows.output[0]).start * windows.window.size[1];
@@ -171,8 +172,8 @@ fn flatten<P: Position>(windows: &Windows, indices: &[P], flat: &mut [u32]) {
     let (height, line, pixel) = (windows.output[0], windows.output_line(), windows.pixel());
     let ([stride_down, stride_right], [above, left]) = (windows.window.stride, windows.window.padding);
     let ([down, right], size) = (windows.window.dilation, windows.window.size[1]);
-    let rows = flat.par_chunks_mut(line).zip(indices.par_chunks(line)).with_min_len(rows_per_task(line));
-    rows.enumerate().for_each(|(row, (flat, indices))| {
+    let rows = flat.par_chunks_mut(line).zip(indices.par_chunks(line));
+    rows.enumerate().run(rows_per_task(line), |(row, (flat, indices))| {
         for (column, (flat, indices)) in flat.chunks_exact_mut(pixel).zip(indices.chunks_exact(pixel)).enumerate() {
             for (flat, index) in flat.iter_mut().zip(indices) {
                 let position = index.widen() as usize;

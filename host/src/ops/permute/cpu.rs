@@ -1,6 +1,7 @@
 use rayon::prelude::*;
 
 use super::Copy;
+use crate::device::tasks::Tasks;
 use crate::device::{Cpu, OnCpu};
 use crate::{Element, Result};
 
@@ -12,7 +13,7 @@ impl<T: Element> OnCpu for Copy<'_, T> {
         let (x, y) = (self.x.host()?, self.y.host_mut()?);
         let (&(line, step), outer) = self.order.dims.split_first().unwrap_or((&(1, 1), &[]));
         let lines = TASK.div_ceil(line);
-        y.par_chunks_mut(line * lines).enumerate().for_each(|(task, y)| {
+        y.par_chunks_mut(line * lines).enumerate().run(1, |(task, y)| {
             for (number, y) in (task * lines..).zip(y.chunks_mut(line)) {
                 let mut rest = number;
                 let mut first = 0;

@@ -1,6 +1,7 @@
 use rayon::prelude::*;
 
 use super::{Backward, Forward, Layout};
+use crate::device::tasks::Tasks;
 use crate::device::{Cpu, OnCpu, accumulate};
 use crate::{Compute, Out, Real, Result};
 
@@ -39,13 +40,13 @@ impl<T: Real> OnCpu for Forward<'_, T> {
             move |x: T| T::narrow(slope(x.widen(), alpha) * x.widen())
         };
         match x {
-            Some(x) => y.par_chunks_mut(task).zip(x.par_chunks(task)).for_each(|(y, x)| {
+            Some(x) => y.par_chunks_mut(task).zip(x.par_chunks(task)).run(1, |(y, x)| {
                 for (plane, (y, x)) in y.chunks_mut(inner).zip(x.chunks(inner)).enumerate() {
                     let prelu = of_plane(plane);
                     y.iter_mut().zip(x).for_each(|(y, &x)| *y = prelu(x));
                 }
             }),
-            None => y.par_chunks_mut(task).for_each(|y| {
+            None => y.par_chunks_mut(task).run(1, |y| {
                 for (plane, y) in y.chunks_mut(inner).enumerate() {
                     let prelu = of_plane(plane);
                     y.iter_mut().for_each(|y| *y = prelu(*y));
@@ -88,7 +89,7 @@ fn input_gradient<T: Real>(
     }
     let beta = T::Compute::of(beta);
     let task = layout.images_per_task() * layout.channels * layout.inner;
-    dx.par_chunks_mut(task).zip(x.par_chunks(task).zip(dy.par_chunks(task))).for_each(|(dx, (x, dy))| {
+    dx.par_chunks_mut(task).zip(x.par_chunks(task).zip(dy.par_chunks(task))).run(1, |(dx, (x, dy))| {
         let planes = dx.chunks_mut(layout.inner).zip(x.chunks(layout.inner).zip(dy.chunks(layout.inner)));
         for (plane, (dx, (x, dy))) in planes.enumerate() {
             let alpha = alpha[plane % layout.channels];
@@ -105,7 +106,7 @@ fn slope_gradient<T: Real>(layout: Layout, x: &[T], dy: &[T]) -> Vec<f64> {
     let mut sums = vec![0.0; layout.channels];
     if layout.channels == 1 && layout.outer == 1 {
         let parts: Vec<f64> =
-            x.par_chunks(CHUNK).zip(dy.par_chunks(CHUNK)).map(|(x, dy)| negative_part(x, dy)).collect();
+            x.par_chunks(CHUNK).zip(dy.par_chunks(CHUNK)).map(|(x, dy)| negative_part(x, dy)).gather(1);
         sums[0] = parts.iter().sum();
         return sums;
     }
@@ -120,7 +121,7 @@ fn slope_gradient<T: Real>(layout: Layout, x: &[T], dy: &[T]) -> Vec<f64> {
             }
             part
         })
-        .collect();
+        .gather(1);
     for part in parts {
         for (sum, part) in sums.iter_mut().zip(part) {
             *sum += part;

@@ -2,6 +2,7 @@ use kernels::sgd::setting;
 use rayon::prelude::*;
 
 use super::Step;
+use crate::device::tasks::Tasks;
 use crate::device::{Cpu, OnCpu};
 use crate::{Compute, Result};
 
@@ -15,7 +16,7 @@ impl<T: Compute> OnCpu for Step<'_, T> {
             (settings[setting::LEARNING_RATE], settings[setting::MOMENTUM], settings[setting::WEIGHT_DECAY]);
         let chunks = self.value.host_mut()?.par_chunks_mut(CHUNK).zip(self.gradient.host()?.par_chunks(CHUNK));
         let Some(velocity) = self.velocity else {
-            chunks.for_each(|(value, gradient)| {
+            chunks.run(1, |(value, gradient)| {
                 for (value, &gradient) in value.iter_mut().zip(gradient) {
                     *value -= rate * (gradient + decay * *value);
                 }
@@ -23,7 +24,7 @@ impl<T: Compute> OnCpu for Step<'_, T> {
             return Ok(());
         };
         let nesterov = self.nesterov;
-        chunks.zip(velocity.host_mut()?.par_chunks_mut(CHUNK)).for_each(|((value, gradient), velocity)| {
+        chunks.zip(velocity.host_mut()?.par_chunks_mut(CHUNK)).run(1, |((value, gradient), velocity)| {
             for ((value, &gradient), velocity) in value.iter_mut().zip(gradient).zip(velocity) {
                 let gradient = gradient + decay * *value;
                 *velocity = momentum * *velocity + gradient;

@@ -1,6 +1,7 @@
 use rayon::prelude::*;
 
 use super::{Backward, Forward};
+use crate::device::tasks::Tasks;
 use crate::device::{Cpu, OnCpu, accumulate};
 use crate::{Compute, Result};
 
@@ -17,7 +18,7 @@ impl<T: Compute> OnCpu for Forward<'_, T> {
         let (x, labels, classes) = (self.x.host()?, self.labels.host()?, self.classes as usize);
         let log_sum = self.log_sum.host_mut()?;
         let rows = rows_per_task(classes);
-        log_sum.par_chunks_mut(rows).zip(x.par_chunks(rows * classes)).for_each(|(log_sum, x)| {
+        log_sum.par_chunks_mut(rows).zip(x.par_chunks(rows * classes)).run(1, |(log_sum, x)| {
             for (log_sum, x) in log_sum.iter_mut().zip(x.chunks(classes)) {
                 *log_sum = log_of_sum(x);
             }
@@ -42,7 +43,7 @@ impl<T: Compute> OnCpu for Backward<'_, T> {
         let (dx, beta) = (self.dx.tensor.host_mut()?, T::of(self.dx.beta));
         let rows = rows_per_task(classes);
         let tasks = dx.par_chunks_mut(rows * classes).zip(x.par_chunks(rows * classes));
-        tasks.zip(log_sum.par_chunks(rows).zip(labels.par_chunks(rows))).for_each(|((dx, x), (log_sum, labels))| {
+        tasks.zip(log_sum.par_chunks(rows).zip(labels.par_chunks(rows))).run(1, |((dx, x), (log_sum, labels))| {
             let rows = dx.chunks_mut(classes).zip(x.chunks(classes)).zip(log_sum.iter().zip(labels));
             for ((dx, x), (&log_sum, &label)) in rows {
                 for (class, (dx, &x)) in dx.iter_mut().zip(x).enumerate() {

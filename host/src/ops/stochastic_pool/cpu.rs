@@ -3,7 +3,8 @@ use kernels::stochastic_pool::{SMALL, state};
 use kernels::window::Position;
 use rayon::prelude::*;
 
-use super::{Forward, Inference, Random, Windows};
+use super::{Advance, Forward, Inference, Windows};
+use crate::device::tasks::Tasks;
 use crate::device::{Cpu, OnCpu};
 use crate::ops::route::for_indices;
 use crate::ops::window::rows_per_task;
@@ -12,29 +13,28 @@ use crate::{Compute, DType, Real, Result};
 /// The same as the kernels', operation for operation: with 16 and 32 bits both draw the same.
 impl<T: Real> OnCpu for Forward<'_, T> {
     fn on_cpu(self, _: &Cpu) -> Result<()> {
-        let (x, y) = (self.x.host()?, self.y.host_mut()?);
+        let (x, y, state) = (self.x.host()?, self.y.host_mut()?, self.state.host()?);
         if y.is_empty() {
             return Ok(());
         }
-        for_indices!(self.indices, indices as P => draw(&self.windows, self.random, x, y, indices.host_mut()?)?);
-        let state = self.random.state_mut().host_mut()?;
+        for_indices!(self.indices, indices as P => draw(&self.windows, state, x, y, indices.host_mut()?));
+        Ok(())
+    }
+}
+
+impl OnCpu for Advance<'_> {
+    fn on_cpu(self, _: &Cpu) -> Result<()> {
+        let state = self.state.host_mut()?;
         state[state::OFFSET] = state[state::OFFSET].wrapping_add(1);
         Ok(())
     }
 }
 
-fn draw<T: Real, P: Position>(
-    windows: &Windows,
-    random: &Random,
-    x: &[T],
-    y: &mut [T],
-    indices: &mut [P],
-) -> Result<()> {
-    let state = random.state().host()?;
+fn draw<T: Real, P: Position>(windows: &Windows, state: &[u64], x: &[T], y: &mut [T], indices: &mut [P]) {
     let (seed, offset) = (state[state::SEED], state[state::OFFSET]);
     let (line, pixel, [height, width]) = (windows.output_line(), windows.pixel(), windows.output);
-    let rows = y.par_chunks_mut(line).zip(indices.par_chunks_mut(line)).with_min_len(rows_per_task(line));
-    rows.enumerate().for_each(|(number, (y, indices))| {
+    let rows = y.par_chunks_mut(line).zip(indices.par_chunks_mut(line));
+    rows.enumerate().run(rows_per_task(line), |(number, (y, indices))| {
         let (plane, row) = (number / height, number % height);
         for (place, (y, index)) in y.iter_mut().zip(indices).enumerate() {
             let (column, channel) = (place / pixel, place % pixel);
@@ -47,7 +47,6 @@ fn draw<T: Real, P: Position>(
             *index = P::narrow(position as u32);
         }
     });
-    Ok(())
 }
 
 /// A number from 0 to below 1, of as many bits as the type holds.
@@ -65,8 +64,7 @@ impl<T: Real> OnCpu for Inference<'_, T> {
             return Ok(());
         }
         let (line, pixel, height) = (windows.output_line(), windows.pixel(), windows.output[0]);
-        let rows = y.par_chunks_mut(line).with_min_len(rows_per_task(line));
-        rows.enumerate().for_each(|(number, y)| {
+        y.par_chunks_mut(line).enumerate().run(rows_per_task(line), |(number, y)| {
             let (plane, row) = (number / height, number % height);
             for (place, y) in y.iter_mut().enumerate() {
                 let (column, channel) = (place / pixel, place % pixel);

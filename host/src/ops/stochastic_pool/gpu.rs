@@ -2,7 +2,7 @@ use cuda_std::launch::LaunchDims;
 use kernels::stochastic_pool::{StochasticPoolAdvance, StochasticPoolForward, StochasticPoolInference};
 use kernels::window::Tiling;
 
-use super::{Forward, Inference};
+use super::{Advance, Forward, Inference};
 use crate::device::{Gpu, OnGpu, for_storage};
 use crate::ops::route::for_indices;
 use crate::ops::window::for_order;
@@ -14,8 +14,7 @@ impl<T: Real> OnGpu for Forward<'_, T> {
         if self.y.is_empty() {
             return Ok(());
         }
-        // For itself, so that the launches below have the same memory.
-        let random = self.random.state_mut().gpu_mut::<u64>(OP, "random")?;
+        let state = self.state.gpu::<u64>(OP, "state")?;
         for_storage!(T as S, OP, "x", gpu, {
             let (x, y) = (self.x.gpu::<S>(OP, "x")?, self.y.gpu_mut::<S>(OP, "y")?);
             for_order!(self.windows.layout => L, {
@@ -23,16 +22,22 @@ impl<T: Real> OnGpu for Forward<'_, T> {
                 let (tiling, grid, block) = Tiling::new(&window, window.output);
                 for_indices!(self.indices, indices as P => {
                     let indices = indices.gpu_mut::<P>(OP, "indices")?;
-                    let draw = StochasticPoolForward::<S, L, P> { x, y, indices, state: &*random, window, tiling };
+                    let draw = StochasticPoolForward::<S, L, P> { x, y, indices, state, window, tiling };
                     // SAFETY: `stochastic_pool::forward` made `y` and `indices` with the shape that the window, which has no
-                    // dilation, gives for `x`'s, in its layout, and the indices in a type for it; `Random` made the state; the
+                    // dilation, gives for `x`'s, in its layout, and the indices in a type for it; the state was checked; the
                     // tiling is over the output, and the launch its own.
                     unsafe { gpu.launch(LaunchDims::new(grid, block), draw) }
                 })
             })
-        })?;
+        })
+    }
+}
+
+impl OnGpu for Advance<'_> {
+    fn on_gpu(self, gpu: &Gpu) -> Result<()> {
+        let state = self.state.gpu_mut::<u64>("stochastic_pool.forward", "random")?;
         // SAFETY: `Random` made the state; one block of one thread.
-        unsafe { gpu.launch(LaunchDims::new(1, 1), StochasticPoolAdvance { state: random }) }
+        unsafe { gpu.launch(LaunchDims::new(1, 1), StochasticPoolAdvance { state }) }
     }
 }
 

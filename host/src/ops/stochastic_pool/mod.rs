@@ -49,7 +49,13 @@ struct Forward<'a, T: Real> {
     x: &'a Tensor<T>,
     y: &'a mut Tensor<T>,
     indices: &'a mut Indices,
-    random: &'a mut Random,
+    /// Seed and offset.
+    state: &'a Tensor<u64>,
+}
+
+/// Counts a pass that has drawn.
+struct Advance<'a> {
+    state: &'a mut Tensor<u64>,
 }
 
 /// A pass for inference whose arguments have been checked.
@@ -70,9 +76,33 @@ pub fn forward<T: Real>(x: &Tensor<T>, window: &Window, random: &mut Random) -> 
     const OP: &str = "stochastic_pool.forward";
     let windows = accepted(OP, Windows::over(OP, x, window)?)?;
     check::device(OP, "random", random.state(), x)?;
+    if x.is_empty() {
+        return draw(windows, x, window, random.state());
+    }
+    // For itself before it is read, so that both launches have the same memory.
+    let state = random.own_state()?;
+    let output = draw(windows, x, window, state)?;
+    x.device().run(Advance { state })?;
+    Ok(output)
+}
+
+/// As [`forward`], of the draws that `state` names, `[seed, offset]`: it is left as it is, and the same state draws the
+/// same again. Whoever keeps the state counts its draws, as [`Random`] does.
+///
+/// # Errors
+/// [`Error::Shape`] and [`Error::Device`] for a `state` that is not `[2]`, or elsewhere than `x`; else as [`forward`].
+pub fn forward_at<T: Real>(x: &Tensor<T>, window: &Window, state: &Tensor<u64>) -> Result<Output<T>> {
+    const OP: &str = "stochastic_pool.forward_at";
+    let windows = accepted(OP, Windows::over(OP, x, window)?)?;
+    check::parameter(OP, "state", state, x, &[kernels::stochastic_pool::state::COUNT])?;
+    draw(windows, x, window, state)
+}
+
+/// The state has been checked.
+fn draw<T: Real>(windows: Windows, x: &Tensor<T>, window: &Window, state: &Tensor<u64>) -> Result<Output<T>> {
     let mut y = windows.empty_output(x.device())?;
     let mut indices = Indices::empty(x.device(), &windows, different(window))?;
-    x.device().run(Forward { windows, x, y: &mut y, indices: &mut indices, random })?;
+    x.device().run(Forward { windows, x, y: &mut y, indices: &mut indices, state })?;
     Ok(Output { y, indices })
 }
 

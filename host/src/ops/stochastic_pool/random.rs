@@ -53,7 +53,9 @@ impl Random {
         &self.state
     }
 
-    pub(super) fn state_mut(&mut self) -> &mut Tensor<u64> {
-        &mut self.state
+    /// The state with no other owner: copied first where it has one, a clone.
+    pub(super) fn own_state(&mut self) -> Result<&mut Tensor<u64>> {
+        self.state.make_own()?;
+        Ok(&mut self.state)
     }
 }

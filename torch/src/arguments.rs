@@ -1,0 +1,211 @@
+//! An operator's arguments, one after another.
+
+use std::vec;
+
+use ferrolayer::{Element, Tensor};
+
+use crate::error::torch_name;
+use crate::schema::{Kind, Parameter, Signature};
+use crate::stack::Stack;
+use crate::{AnyTensor, Error, Result, Value};
+
+/// The arguments of a call, to be taken in the schema's order, each as what the schema says it is.
+pub struct Arguments<'a> {
+    signature: &'static Signature,
+    next: usize,
+    source: Source<'a>,
+}
+
+/// Where arguments come from.
+pub(crate) enum Source<'a> {
+    /// libtorch.
+    Stack(Stack<'a>),
+    /// Who has made values of them.
+    Values(vec::IntoIter<Value>),
+}
+
+impl<'a> Arguments<'a> {
+    #[inline]
+    pub(crate) fn new(signature: &'static Signature, source: Source<'a>) -> Self {
+        Self { signature, next: 0, source }
+    }
+
+    pub(crate) fn into_source(self) -> Source<'a> {
+        self.source
+    }
+
+    /// A tensor of any type.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for `None`, for a tensor of a type that [`AnyTensor`] does not have, and for one without memory.
+    #[inline]
+    pub fn any(&mut self) -> Result<AnyTensor> {
+        let parameter = self.parameter(Kind::Tensor)?;
+        match self.tensor_at(parameter)? {
+            Some(tensor) => Ok(tensor),
+            None => Err(self.error(parameter, "None".into(), "a tensor".into())),
+        }
+    }
+
+    /// A tensor of any type, or `None`.
+    ///
+    /// # Errors
+    /// As [`Arguments::any`].
+    #[inline]
+    pub fn optional_any(&mut self) -> Result<Option<AnyTensor>> {
+        let parameter = self.parameter(Kind::Tensor)?;
+        self.tensor_at(parameter)
+    }
+
+    /// A tensor of this type.
+    ///
+    /// # Errors
+    /// As [`Arguments::any`]; [`Error::Argument`] for another type.
+    #[inline]
+    pub fn tensor<T: Element>(&mut self) -> Result<Tensor<T>> {
+        let tensor = self.any()?;
+        self.of(tensor)
+    }
+
+    /// A tensor of this type, or `None`.
+    ///
+    /// # Errors
+    /// As [`Arguments::tensor`].
+    #[inline]
+    pub fn optional_tensor<T: Element>(&mut self) -> Result<Option<Tensor<T>>> {
+        let tensor = self.optional_any()?;
+        tensor.map(|tensor| self.of(tensor)).transpose()
+    }
+
+    /// An `int` or a `SymInt`.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] where the schema has something else.
+    #[inline]
+    pub fn int(&mut self) -> Result<i64> {
+        match self.scalar(Kind::Int)? {
+            (_, Value::Int(value)) => Ok(value),
+            (parameter, other) => Err(self.not_that(parameter, &other)),
+        }
+    }
+
+    /// An `int` that is not negative.
+    ///
+    /// # Errors
+    /// As [`Arguments::int`]; [`Error::Argument`] for one below 0.
+    #[inline]
+    pub fn size(&mut self) -> Result<usize> {
+        match self.scalar(Kind::Int)? {
+            (parameter, Value::Int(value)) => usize::try_from(value)
+                .map_err(|_| self.error(parameter, value.to_string(), "a number that is not negative".into())),
+            (parameter, other) => Err(self.not_that(parameter, &other)),
+        }
+    }
+
+    /// A `float`.
+    ///
+    /// # Errors
+    /// As [`Arguments::int`].
+    #[inline]
+    pub fn float(&mut self) -> Result<f64> {
+        match self.scalar(Kind::Float)? {
+            (_, Value::Float(value)) => Ok(value),
+            (parameter, other) => Err(self.not_that(parameter, &other)),
+        }
+    }
+
+    /// A `bool`.
+    ///
+    /// # Errors
+    /// As [`Arguments::int`].
+    #[inline]
+    pub fn bool(&mut self) -> Result<bool> {
+        match self.scalar(Kind::Bool)? {
+            (_, Value::Bool(value)) => Ok(value),
+            (parameter, other) => Err(self.not_that(parameter, &other)),
+        }
+    }
+
+    /// The next argument, whatever the schema says that it is.
+    ///
+    /// # Errors
+    /// As [`Arguments::any`]; [`Error::Argument`] when there is no other.
+    pub fn value(&mut self) -> Result<Value> {
+        match self.signature.parameters().get(self.next).map(|parameter| parameter.kind) {
+            Some(Kind::Tensor) | None => Ok(self.optional_any()?.map_or(Value::None, Value::Tensor)),
+            Some(kind) => Ok(self.scalar(kind)?.1),
+        }
+    }
+
+    /// The next argument, which the operator's body takes for one of this kind.
+    #[inline]
+    fn parameter(&mut self, kind: Kind) -> Result<&'static Parameter> {
+        match self.signature.parameters().get(self.next) {
+            Some(parameter) if parameter.kind == kind => {
+                self.next += 1;
+                Ok(parameter)
+            }
+            other => Err(Error::Argument {
+                operator: self.signature.name(),
+                argument: other.map_or("the next argument", |parameter| self.signature.argument(parameter)),
+                got: format!("taken for a {kind:?}"),
+                expected: format!("what {} says", self.signature.schema()),
+            }),
+        }
+    }
+
+    #[inline]
+    fn tensor_at(&mut self, parameter: &'static Parameter) -> Result<Option<AnyTensor>> {
+        let value = match &mut self.source {
+            Source::Stack(stack) => return stack.tensor(self.next - 1, parameter),
+            Source::Values(values) => values.next(),
+        };
+        match value {
+            Some(Value::Tensor(tensor)) => Ok(Some(tensor)),
+            Some(Value::None) if parameter.optional => Ok(None),
+            other => Err(self.not_that(parameter, &other.unwrap_or(Value::None))),
+        }
+    }
+
+    #[inline]
+    fn scalar(&mut self, kind: Kind) -> Result<(&'static Parameter, Value)> {
+        let parameter = self.parameter(kind)?;
+        let value = match &mut self.source {
+            Source::Stack(stack) => stack.scalar(self.next - 1, parameter),
+            Source::Values(values) => values.next().unwrap_or(Value::None),
+        };
+        Ok((parameter, value))
+    }
+
+    #[inline]
+    fn of<T: Element>(&self, tensor: AnyTensor) -> Result<Tensor<T>> {
+        let got = tensor.dtype();
+        tensor.of().ok_or_else(|| {
+            let parameter = &self.signature.parameters()[self.next - 1];
+            let expected = format!("{}; .to() makes it so", torch_name(T::DTYPE));
+            self.error(parameter, torch_name(got).into(), expected)
+        })
+    }
+
+    fn not_that(&self, parameter: &'static Parameter, got: &Value) -> Error {
+        let expected = match parameter.kind {
+            Kind::Tensor => "a tensor",
+            Kind::Int => "an int",
+            Kind::Float => "a float",
+            Kind::Bool => "a bool",
+        };
+        let got = match got {
+            Value::None => "None".into(),
+            Value::Tensor(_) => "a tensor".into(),
+            Value::Int(value) => value.to_string(),
+            Value::Float(value) => value.to_string(),
+            Value::Bool(value) => value.to_string(),
+        };
+        self.error(parameter, got, expected.into())
+    }
+
+    fn error(&self, parameter: &'static Parameter, got: String, expected: String) -> Error {
+        let (operator, argument) = (self.signature.name(), self.signature.argument(parameter));
+        Error::Argument { operator, argument, got, expected }
+    }
+}

@@ -1,0 +1,361 @@
+//! Calls from libtorch: arguments and results are 64 bits each on a stack.
+//!
+//! A tensor is an owned handle: an argument's is ours to delete, a result's libtorch's. An argument that may be `None` is
+//! null, or a cell on C++'s heap that holds the 64 bits, ours to free. Python's lock is not held.
+
+use std::any::Any;
+use std::ffi::CString;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::Arc;
+use std::{ptr, slice};
+
+use ferrolayer::device::Foreign;
+use ferrolayer::{DType, Device, Element, Tensor};
+use smallvec::SmallVec;
+
+use crate::arguments::{Arguments, Source};
+use crate::handle::{Handle, TorchMemory};
+use crate::layout::{Dims, Order};
+use crate::operator::{Call, Operator, kernel_of};
+use crate::schema::{Kind, Parameter, Signature};
+use crate::symbols::{FreeCell, RawTensor, Symbols};
+use crate::value::for_any;
+use crate::{AnyTensor, Error, Outputs, Result, Value, devices};
+
+/// What libtorch calls for the operator.
+///
+/// # Safety
+/// `stack` has as many arguments as the operator's schema, as libtorch converts them, and room for as many results.
+pub(crate) unsafe extern "C-unwind" fn kernel<O: Operator>(stack: *mut u64, inputs: u64, outputs: u64) {
+    let (signature, call) = kernel_of::<O>();
+    debug_assert_eq!((inputs, outputs), (signature.parameters().len() as u64, signature.outputs as u64));
+    // SAFETY: the caller's; the counts are the schema's, by which libtorch made the stack.
+    if let Err(message) = unsafe { run(signature, call, stack) } {
+        fail(&message);
+    }
+}
+
+/// Throws.
+fn fail(message: &str) -> ! {
+    let symbols = Symbols::get().expect("libtorch called");
+    let message = CString::new(message.replace('\0', " ")).expect("no zero bytes are left");
+    // SAFETY: the texts end with zeros and live while the exception is made, which copies them. It unwinds through `kernel`
+    // alone, whose caller is C++ and expects exceptions.
+    unsafe { (symbols.check_fail)(c"ferrolayer".as_ptr(), c"".as_ptr(), 0, message.as_ptr()) }
+}
+
+/// # Safety
+/// As [`kernel`]'s.
+#[inline]
+unsafe fn run(signature: &'static Signature, call: Call, stack: *mut u64) -> Result<(), String> {
+    let work = || {
+        let symbols = Symbols::get().expect("libtorch called");
+        // SAFETY: the caller's.
+        let inputs = unsafe { Stack::new(symbols, signature, stack) };
+        let mut arguments = Arguments::new(signature, Source::Stack(inputs));
+        let outputs = call(&mut arguments)?;
+        if let Source::Stack(stack) = arguments.into_source() {
+            stack.finish()?;
+        }
+        // SAFETY: the arguments were taken off the stack, which has room for the schema's results.
+        unsafe { hand_over(symbols, signature, outputs, stack) }
+    };
+    match panic::catch_unwind(AssertUnwindSafe(work)) {
+        Ok(result) => result.map_err(|error| error.of_operator(signature.name())),
+        Err(panic) => Err(panicked(signature.name(), &*panic)),
+    }
+}
+
+/// What to say of a panic.
+pub(crate) fn panicked(operator: &str, panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    format!("{operator}: a bug: {}", text.unwrap_or("a panic"))
+}
+
+/// The arguments of a call.
+pub(crate) struct Stack<'a> {
+    symbols: &'static Symbols,
+    signature: &'static Signature,
+    slots: &'a mut [u64],
+    /// How many were taken; the rest is still to be freed.
+    taken: usize,
+    /// The GPU of the last tensor, and its stream's device.
+    gpu: Option<(i32, Device)>,
+    /// Tensors that the operator writes to, and the dense copies that it writes instead.
+    written: Vec<(Handle, Arc<Handle>)>,
+}
+
+impl Drop for Stack<'_> {
+    fn drop(&mut self) {
+        for index in self.taken..self.slots.len() {
+            let parameter = &self.signature.parameters()[index];
+            let bits = self.bits(index, parameter);
+            if let (Some(bits), Kind::Tensor) = (bits, parameter.kind) {
+                // SAFETY: what was not taken is a tensor's handle, ours.
+                drop(unsafe { Handle::from_raw(ptr::with_exposed_provenance_mut(bits as usize)) });
+            }
+        }
+    }
+}
+
+impl<'a> Stack<'a> {
+    /// # Safety
+    /// `stack` holds arguments as `signature` says; they are no one else's.
+    #[inline]
+    unsafe fn new(symbols: &'static Symbols, signature: &'static Signature, stack: *mut u64) -> Self {
+        let inputs = signature.parameters().len();
+        // SAFETY: the caller's. A stack without arguments may be null.
+        let slots = if inputs == 0 { &mut [][..] } else { unsafe { slice::from_raw_parts_mut(stack, inputs) } };
+        Self { symbols, signature, slots, taken: 0, gpu: None, written: Vec::new() }
+    }
+
+    /// The bits of an argument; `None` for Python's `None`. An optional argument's cell is freed.
+    #[inline]
+    fn bits(&self, index: usize, parameter: &Parameter) -> Option<u64> {
+        let bits = self.slots[index];
+        if !parameter.optional {
+            return Some(bits);
+        }
+        let cell: *mut u64 = ptr::with_exposed_provenance_mut(bits as usize);
+        if cell.is_null() {
+            return None;
+        }
+        // SAFETY: libtorch made the cell for us, and it is freed once: each argument is taken once.
+        unsafe {
+            let bits = *cell;
+            match self.symbols.free_cell {
+                FreeCell::Torch(free) => _ = free(cell),
+                FreeCell::Delete(free) => free(cell.cast()),
+            }
+            Some(bits)
+        }
+    }
+
+    /// An argument that is no tensor.
+    #[inline]
+    pub fn scalar(&mut self, index: usize, parameter: &Parameter) -> Value {
+        self.taken = index + 1;
+        match (self.bits(index, parameter), parameter.kind) {
+            (Some(bits), Kind::Int) => Value::Int(bits as i64),
+            (Some(bits), Kind::Float) => Value::Float(f64::from_bits(bits)),
+            // libtorch writes the one byte of a bool.
+            (Some(bits), Kind::Bool) => Value::Bool(bits as u8 != 0),
+            (None, _) | (_, Kind::Tensor) => Value::None,
+        }
+    }
+
+    /// An argument that is a tensor.
+    #[inline]
+    pub fn tensor(&mut self, index: usize, parameter: &'static Parameter) -> Result<Option<AnyTensor>> {
+        self.taken = index + 1;
+        let Some(bits) = self.bits(index, parameter) else { return Ok(None) };
+        // SAFETY: a tensor's slot holds an owned handle.
+        let handle = unsafe { Handle::from_raw(ptr::with_exposed_provenance_mut(bits as usize)) };
+        let Some(handle) = handle else { return Ok(None) };
+        let symbols = self.symbols;
+        // SAFETY: the handle lives until the tensor is made, be it as its owner.
+        let facts = unsafe { facts(symbols, handle.as_raw()) };
+        let Facts { dtype, device_type, shape, strides } =
+            facts.map_err(|(got, expected)| self.error(parameter, got, expected))?;
+        let address = handle.address(symbols)?;
+        if address == 0 && !shape.contains(&0) {
+            return Err(self.error(parameter, "without memory (a fake or a meta tensor)", "a tensor with data"));
+        }
+        let (device, device_index, alignment) = if device_type == symbols.cpu {
+            // Elements can begin anywhere in memory that PyTorch did not make.
+            (devices::cpu(|| TorchMemory::of(symbols, (symbols.cpu, 0))), 0, dtype.size() as u64)
+        } else if device_type == symbols.cuda {
+            let (index, device) = gpu(symbols, &handle, &mut self.gpu)?;
+            // Kernels take 16 bytes at once, and a view can begin between.
+            (device, index, 16)
+        } else {
+            return Err(self.error(parameter, "on another device", "a tensor on the CPU or a CUDA GPU; use .to()"));
+        };
+        let order = Order::of(shape, strides);
+        let memory = if !order.scattered && address.is_multiple_of(alignment) {
+            Foreign { address, owner: Box::new(handle) }
+        } else {
+            let code = symbols.code_of(dtype);
+            let copy = Handle::empty(symbols, shape, &order.strides, code, (device_type, device_index))?;
+            copy.copy_from(symbols, &handle)?;
+            let address = copy.address(symbols)?;
+            if parameter.mutable {
+                let copy = Arc::new(copy);
+                self.written.push((handle, copy.clone()));
+                Foreign { address, owner: Box::new(copy) }
+            } else {
+                Foreign { address, owner: Box::new(copy) }
+            }
+        };
+        // SAFETY: the owner is a tensor with this shape and this order in memory, on this device. libtorch's callers, as
+        // those of its own ops, do not write to arguments meanwhile, and do not read those that are declared as written.
+        unsafe { tensor_of(dtype, device, shape, &order.strides, memory) }.map(Some)
+    }
+
+    /// Writes back what the operator wrote to copies.
+    #[inline]
+    pub fn finish(&self) -> Result<()> {
+        self.written.iter().try_for_each(|(tensor, copy)| tensor.copy_from(self.symbols, copy))
+    }
+
+    #[cold]
+    fn error(&self, parameter: &'static Parameter, got: &str, expected: &str) -> Error {
+        let (operator, argument) = (self.signature.name(), self.signature.argument(parameter));
+        Error::Argument { operator, argument, got: got.into(), expected: expected.into() }
+    }
+}
+
+/// What libtorch says of a tensor.
+struct Facts<'a> {
+    dtype: DType,
+    device_type: i32,
+    shape: &'a [usize],
+    strides: &'a [usize],
+}
+
+/// Asks, or says what the tensor is and what was expected.
+///
+/// # Safety
+/// The tensor lives, and is not resized, while the facts are used.
+#[inline]
+unsafe fn facts<'a>(symbols: &Symbols, raw: RawTensor) -> Result<Facts<'a>, (&'static str, &'static str)> {
+    let (mut dtype, mut device_type, mut dims) = (0, 0, 0);
+    let (mut sizes, mut strides) = (ptr::null(), ptr::null());
+    // SAFETY: the tensor lives, and the results may be written. An undefined tensor, Python's None, has a type of its own,
+    // and is asked nothing else. The strides of a tensor that has none stay null.
+    unsafe {
+        (symbols.dtype)(raw, &mut dtype);
+        let Some(dtype) = symbols.type_of(dtype) else {
+            return Err((
+                "None, or of a type that is not computed",
+                "a tensor of floating point, or of unsigned or large integers; use .float()",
+            ));
+        };
+        (symbols.device_type)(raw, &mut device_type);
+        (symbols.dim)(raw, &mut dims);
+        (symbols.sizes)(raw, &mut sizes);
+        (symbols.strides)(raw, &mut strides);
+        if dims == 0 {
+            return Ok(Facts { dtype, device_type, shape: &[], strides: &[] });
+        }
+        if sizes.is_null() || strides.is_null() {
+            return Err(("not strided", "a dense tensor; use .to_dense()"));
+        }
+        // They belong to the tensor, which nobody resizes during the call, and none is negative.
+        let shape = slice::from_raw_parts(sizes.cast(), dims as usize);
+        let strides = slice::from_raw_parts(strides.cast(), dims as usize);
+        Ok(Facts { dtype, device_type, shape, strides })
+    }
+}
+
+/// The index of a tensor's GPU, and its current stream as a device, which `last` keeps for the call's next tensor.
+#[inline]
+fn gpu<'l>(
+    symbols: &'static Symbols,
+    handle: &Handle,
+    last: &'l mut Option<(i32, Device)>,
+) -> Result<(i32, &'l Device)> {
+    let mut index = 0;
+    // SAFETY: the tensor lives, and the result may be written.
+    unsafe { (symbols.device_index)(handle.as_raw(), &mut index) };
+    if last.as_ref().is_none_or(|(known, _)| *known != index) {
+        let failed = || Error::Torch { during: "asking for the current CUDA stream", what: symbols.last_error() };
+        let current = symbols.cuda_stream.ok_or_else(failed)?;
+        let mut stream = ptr::null_mut();
+        // SAFETY: the result may be written.
+        if unsafe { current(index, &mut stream) } != 0 {
+            return Err(failed());
+        }
+        // SAFETY: libtorch's streams are of the primary context, and are not destroyed.
+        let device = unsafe { devices::cuda(index, stream, || TorchMemory::of(symbols, (symbols.cuda, index)))? };
+        *last = Some((index, device));
+    }
+    let (index, device) = last.as_ref().expect("just put there");
+    Ok((*index, device))
+}
+
+/// A tensor of this type.
+///
+/// # Safety
+/// As [`Tensor::from_foreign`]'s.
+#[inline]
+pub(crate) unsafe fn tensor_of(
+    dtype: DType,
+    device: &Device,
+    shape: &[usize],
+    strides: &[usize],
+    memory: Foreign,
+) -> Result<AnyTensor> {
+    // SAFETY: the caller's, for each.
+    unsafe {
+        Ok(match dtype {
+            DType::F32 => AnyTensor::F32(Tensor::from_foreign(device, shape, strides, memory)?),
+            DType::F64 => AnyTensor::F64(Tensor::from_foreign(device, shape, strides, memory)?),
+            DType::F16 => AnyTensor::F16(Tensor::from_foreign(device, shape, strides, memory)?),
+            DType::Bf16 => AnyTensor::Bf16(Tensor::from_foreign(device, shape, strides, memory)?),
+            DType::U8 => AnyTensor::U8(Tensor::from_foreign(device, shape, strides, memory)?),
+            DType::U16 => AnyTensor::U16(Tensor::from_foreign(device, shape, strides, memory)?),
+            DType::U32 => AnyTensor::U32(Tensor::from_foreign(device, shape, strides, memory)?),
+            DType::U64 => AnyTensor::U64(Tensor::from_foreign(device, shape, strides, memory)?),
+            other => unreachable!("{other}: no type of PyTorch's is taken for it"),
+        })
+    }
+}
+
+/// Puts the results on the stack.
+///
+/// # Safety
+/// `stack` has room for as many as the schema says, and holds nothing that is still to be freed.
+#[inline]
+unsafe fn hand_over(symbols: &Symbols, signature: &'static Signature, outputs: Outputs, stack: *mut u64) -> Result<()> {
+    check_count(signature, &outputs)?;
+    let mut handles = SmallVec::<[Handle; 4]>::new();
+    for output in outputs.0 {
+        handles.push(for_any!(output, tensor as T => handle_of(symbols, tensor)?));
+    }
+    for (index, handle) in handles.into_iter().enumerate() {
+        // SAFETY: the caller's, and there are as many.
+        unsafe { stack.add(index).write(handle.into_raw().expose_provenance() as u64) };
+    }
+    Ok(())
+}
+
+/// Fails unless there are as many as the schema says.
+#[inline]
+pub(crate) fn check_count(signature: &'static Signature, outputs: &Outputs) -> Result<()> {
+    if outputs.0.len() == signature.outputs {
+        return Ok(());
+    }
+    Err(Error::Argument {
+        operator: signature.name(),
+        argument: "the result",
+        got: format!("{} tensors", outputs.0.len()),
+        expected: format!("as many as in {}", signature.schema()),
+    })
+}
+
+/// The handle of the tensor whose memory this is.
+#[inline]
+fn handle_of<T: Element>(symbols: &Symbols, tensor: Tensor<T>) -> Result<Handle> {
+    let [shape, strides] = [tensor.shape(), tensor.strides()].map(Dims::from_slice);
+    let owner = tensor.into_foreign().and_then(|memory| memory.owner.downcast::<Handle>().ok());
+    let handle = *owner.ok_or_else(not_ours)?;
+    // SAFETY: the handle lives below.
+    match unsafe { facts(symbols, handle.as_raw()) } {
+        Ok(facts) if *facts.shape == *shape && *facts.strides == *strides => Ok(handle),
+        _ => handle.view(symbols, &shape, &strides),
+    }
+}
+
+/// What to say of a result that is no tensor of PyTorch's.
+#[cold]
+pub(crate) fn not_ours() -> Error {
+    Error::Torch {
+        during: "giving back a result",
+        what:
+            "its memory is not PyTorch's, or another tensor has it too: make results on an argument's device, and drop \
+               their clones"
+                .into(),
+    }
+}
