@@ -48,7 +48,8 @@ def _omitted(stride: Any) -> bool:
     return stride is None or (isinstance(stride, Sequence) and len(stride) == 0)
 
 
-_normalised = lru_cache(maxsize=1024)(normalise)
+# By type too, for 3.0 equals 3 and is to be refused.
+_normalised = lru_cache(maxsize=1024, typed=True)(normalise)
 
 
 def window(op: str, kernel_size: Size2, stride: Size2 | None, padding: Size2, remember: bool = True) -> Window:

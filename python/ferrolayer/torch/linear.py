@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.compiler import is_compiling
 
 from ._autocast import any_autocast, lower_precision
-from ._operator import define, differentiably, transforming
+from ._operator import define, differentiably, transforming, wants_gradient
 from ._vmap import folding
 from .prelu import reference as prelu_reference
 
@@ -128,14 +128,14 @@ def _linear(x: Tensor, w: Tensor, b: Tensor | None, activation: Activation, alph
     if alpha is not None and alpha.dtype is not _computed(x):
         alpha = alpha.to(_computed(x))
     _check(x, w, b, alpha)
-    if w.numel() == 0 or (x.numel() == 0 and x.dim() > 2):
-        # Sums of nothing, and of no outputs, are none of the kernels' business.
-        return reference(x, w, b, alpha, _ACTIVATIONS[activation])
-    rows = x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
+    rows = x if x.dim() == 2 else x.unsqueeze(0) if x.dim() == 1 else x.flatten(0, -2)
     arguments = (rows, w, b, alpha, _ACTIVATIONS[activation])
-    if is_compiling() or transforming():
+    if w.numel() == 0:
+        # Sums of nothing, and of no outputs, are none of the kernels' business.
+        y = reference(*arguments)
+    elif is_compiling() or transforming():
         y = dense(*arguments, True)[0]
-    elif torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in arguments[:4]):
+    elif wants_gradient(arguments):
         y = _apply(*arguments, True)
     else:
         y = _raw(*arguments, False)[0]
