@@ -24,7 +24,7 @@ from hypothesis import strategies as st  # noqa: E402
 EXAMPLES = int(os.environ.get("FERROLAYER_EXAMPLES", "0"))
 # An example's time says nothing: the first of each kind builds what the others share.
 random_inputs = settings(
-    max_examples=EXAMPLES or 40,
+    max_examples=EXAMPLES or 60,
     derandomize=not EXAMPLES,
     database=None,
     deadline=None,
