@@ -183,6 +183,9 @@ def test_every_operator_has_samples():
 def checked(namespace: str, name: str, requires_grad: bool) -> None:
     operator = getattr(getattr(torch.ops, namespace), name).default
     for inputs in SAMPLES[name]():
+        # What backward needs must have been asked for: the last input of `dense`.
+        if requires_grad and name == "dense" and not inputs[-1]:
+            continue
         given = [x.clone() if isinstance(x, Tensor) else x for x in inputs]
         if requires_grad:
             # The settings of scale_add, and what is drawn by, are not to be learnt.

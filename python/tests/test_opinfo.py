@@ -64,7 +64,7 @@ def like_theirs(ours: Any, theirs: Any, leaves: list[Tensor], **close: float) ->
     y, expected = next(tensors(ours)), next(tensors(theirs))
     assert y.requires_grad == expected.requires_grad
     # A window wholly in the padding: PyTorch's backward of it writes outside of the image.
-    if not expected.requires_grad or not expected.isfinite().all():
+    if not leaves or not expected.requires_grad or not expected.isfinite().all():
         return
     dy = torch.randn_like(expected)
     got, wanted = (torch.autograd.grad(result, leaves, dy, allow_unused=True) for result in (y, expected))

@@ -48,8 +48,6 @@ class Operator:
         transformed: the `autograd.Function` for functorch, which gives all tensors.
     """
 
-    __slots__ = ("raw", "apply", "apply_all", "traced", "transformed")
-
     def __init__(
         self, raw: Callable[..., Any], apply: Any, apply_all: Any, traced: Callable[..., Any], transformed: Any
     ) -> None:
@@ -158,9 +156,14 @@ def _functorch(title: str, operator: Callable[..., Any], save: Save, backward: B
     def forward(*inputs: Any) -> Any:
         return operator(*inputs)
 
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        save(ctx, inputs, output)
+        # Before torch 2.8 a batch of gradients may not lack one.
+        ctx.set_materialize_grads(True)
+
     members = {
         "forward": staticmethod(forward),
-        "setup_context": staticmethod(save),
+        "setup_context": staticmethod(setup_context),
         "backward": staticmethod(backward),
         "generate_vmap_rule": True,
     }

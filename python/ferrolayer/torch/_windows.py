@@ -14,17 +14,20 @@ from torch._prims_common import suggest_memory_format
 Size2 = int | Sequence[int]
 #: Height and width of the window, vertical and horizontal stride, vertical and horizontal padding.
 Window = tuple[int, int, int, int, int, int]
+# Tuples, since the compilers of some versions do not know what `int | torch.SymInt` is.
+_INTEGER = (int, torch.SymInt)
+_TEXT = (str, bytes)
 
 
 def pair(op: str, argument: str, position: int, value: Any, optional: bool = False) -> tuple[int, int]:
     """`value` for both axes: an int, or a sequence of one or two."""
-    if isinstance(value, int | torch.SymInt):
+    if isinstance(value, _INTEGER):
         return value, value  # type: ignore[return-value]
-    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
+    if not isinstance(value, Sequence) or isinstance(value, _TEXT):
         kind = type(value).__name__
         raise TypeError(f"{op}(): argument '{argument}' (position {position}) must be tuple of ints, not {kind}")
     for place, item in enumerate(value):
-        if not isinstance(item, int | torch.SymInt):
+        if not isinstance(item, _INTEGER):
             raise TypeError(
                 f"{op}(): argument '{argument}' (position {position}) must be tuple of ints, "
                 f"but found element of type {type(item).__name__} at pos {place}"
@@ -66,11 +69,11 @@ def window(op: str, kernel_size: Size2, stride: Size2 | None, padding: Size2, re
 def output_length(length: int, size: int, stride: int, padding: int, dilation: int, ceil_mode: bool) -> int:
     """Windows along an axis of this length; at most 0 where none fits. Lengths may be symbolic."""
     slack = length + 2 * padding - dilation * (size - 1) - 1
-    outputs = (slack + (stride - 1 if ceil_mode else 0)) // stride + 1
-    # A last window that would begin past the image and its first padding does not count.
-    if ceil_mode and (outputs - 1) * stride >= length + padding:
-        outputs -= 1
-    return outputs
+    if not ceil_mode:
+        return slack // stride + 1
+    # A last window that would begin past the image and its first padding does not count. Not by `if`, which would tie a
+    # program compiled for free sizes to those of which the same is true.
+    return torch.sym_min((slack + stride - 1) // stride, (length + padding - 1) // stride) + 1
 
 
 def output_size(
@@ -84,25 +87,30 @@ def output_size(
 def check(x: Tensor, w: Window, dh: int = 1, dw: int = 1, ceil_mode: bool = False) -> None:
     """Refuses what PyTorch's pooling refuses, in its words."""
     kh, kw, sh, sw, ph, pw = w
-    if x.dim() not in (3, 4) or any(n == 0 for n in x.shape[-3:]):
-        raise RuntimeError(
-            "Expected 3D or 4D (batch mode) tensor with optional 0 dim batch size for input, but got:"
-            f"{list(x.shape)}"
-        )
+    if x.dim() not in (3, 4):
+        raise RuntimeError(f"non-empty 3D or 4D (batch mode) tensor expected for input, but got: {list(x.shape)}")
+    if sh == 0 or sw == 0:
+        raise RuntimeError("stride should not be zero")
+    for size, pad, dilation in ((kh, ph, dh), (kw, pw, dw)):
+        if pad < 0:
+            raise RuntimeError(f"pad must be non-negative, but got pad: {pad}")
+        # As C++ divides: what is below zero is another check's.
+        if pad > max((size - 1) * dilation + 1, 0) // 2:
+            raise RuntimeError(
+                "pad should be at most half of effective kernel size, but got "
+                f"pad={pad}, kernel_size={size} and dilation={dilation}"
+            )
     if kh <= 0 or kw <= 0:
         raise RuntimeError(f"kernel size should be greater than zero, but got kH: {kh} kW: {kw}")
     if sh <= 0 or sw <= 0:
         raise RuntimeError(f"stride should be greater than zero, but got dH: {sh} dW: {sw}")
     if dh <= 0 or dw <= 0:
         raise RuntimeError(f"dilation should be greater than zero, but got dilationH: {dh} dilationW: {dw}")
-    for size, pad, dilation in ((kh, ph, dh), (kw, pw, dw)):
-        if pad < 0:
-            raise RuntimeError(f"pad must be non-negative, but got pad: {pad}")
-        if pad > ((size - 1) * dilation + 1) // 2:
-            raise RuntimeError(
-                "pad should be at most half of effective kernel size, but got "
-                f"pad={pad}, kernel_size={size} and dilation={dilation}"
-            )
+    if any(n == 0 for n in x.shape[-3:]):
+        raise RuntimeError(
+            "Expected 3D or 4D (batch mode) tensor with optional 0 dim batch size for input, but got:"
+            f"{list(x.shape)}"
+        )
     if ph > kh // 2 or pw > kw // 2:
         raise RuntimeError(
             "pad should be smaller than or equal to half of kernel size, but got "
