@@ -77,6 +77,13 @@ def test_refusals_say_what_is_wrong():
         Linear(3, 4, activation="gelu")
 
 
+@pytest.mark.parametrize(
+    "shapes", [[(8, 3), (3,)], [(3,), (3,)], [(2, 4, 3), (3,)], [(8, 3), (4, 3), (1,)], [(8, 3), (4, 3), ()]]
+)
+def test_odd_shapes(shapes):
+    laws.agree(functional.linear, F.linear, [torch.randn(shape) for shape in shapes], rtol=1e-4, atol=1e-4)
+
+
 def test_empty_sizes():
     torch.testing.assert_close(functional.linear(torch.ones(3, 0), torch.ones(5, 0), torch.ones(5)), torch.ones(3, 5))
     assert functional.linear(torch.ones(3, 6), torch.ones(0, 6)).shape == (3, 0)

@@ -58,6 +58,10 @@ def test_keeps_channels_last():
         ((1, 2, 6, 6), {"kernel_size": 3, "stride": (1, 2, 3)}),
         ((1, 2, 6, 6), {"kernel_size": 3, "padding": (1, 1, 1)}),
         ((1, 2, 6, 6), {"kernel_size": 3, "dilation": 0}),
+        ((1, 2, 6, 6), {"kernel_size": 3, "stride": 0}),
+        ((1, 2, 6, 6), {"kernel_size": 0}),
+        ((1, 2, 6, 6), {"kernel_size": 3, "padding": -1, "stride": 0}),
+        ((1, 0, 6, 6), {"kernel_size": 3, "padding": -1}),
         ((1, 2, 6, 6), {"kernel_size": 7}),
         ((2, 6, 6), {"kernel_size": 7}),
         ((1, 0, 4, 4), {"kernel_size": 2}),
@@ -78,7 +82,7 @@ def test_refuses_what_torch_refuses(shape, window):
 
 @pytest.mark.parametrize("shape", [(2, 2), (2, 2, 2, 2, 2)])
 def test_refuses_other_dimensions(shape):
-    with pytest.raises(RuntimeError, match="Expected 3D or 4D"):
+    with pytest.raises(RuntimeError, match="3D or 4D"):
         functional.max_pool2d(torch.randn(shape), 2)
 
 

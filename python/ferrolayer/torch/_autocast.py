@@ -18,7 +18,8 @@ def lower_precision(device: torch.device, *tensors: Tensor | None) -> tuple[Tens
 
     What PyTorch calls its list of operations that prefer low precision; `linear` and `prelu` are on it.
     """
-    if not torch.is_autocast_enabled(device.type):
+    # There is no autocast for tensors without numbers, and asking for it is an error.
+    if device.type == "meta" or not torch.is_autocast_enabled(device.type):
         return tensors
     dtype = torch.get_autocast_dtype(device.type)
     return tuple(x.to(dtype) if _eligible(x, device) else x for x in tensors)

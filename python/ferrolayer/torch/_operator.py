@@ -159,9 +159,14 @@ def _functorch(title: str, operator: Callable[..., Any], save: Save, backward: B
     def forward(*inputs: Any) -> Any:
         return operator(*inputs)
 
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        save(ctx, inputs, output)
+        # Before torch 2.8 a batch of gradients may not lack one.
+        ctx.set_materialize_grads(True)
+
     members = {
         "forward": staticmethod(forward),
-        "setup_context": staticmethod(save),
+        "setup_context": staticmethod(setup_context),
         "backward": staticmethod(backward),
         "generate_vmap_rule": True,
     }

@@ -13,7 +13,7 @@ from torch._prims_common import suggest_memory_format
 from .. import _windows
 from .._windows import Size2, Window
 
-#: Symbolic numbers too.
+# Symbolic numbers too; a tuple, since the compilers of some versions do not know what `int | torch.SymInt` is.
 _INTEGER = (int, torch.SymInt)
 
 
@@ -45,11 +45,11 @@ def window(op: str, kernel_size: Size2, stride: Size2 | None, padding: Size2, re
 def output_length(length: int, size: int, stride: int, padding: int, dilation: int, ceil_mode: bool) -> int:
     """Windows along an axis of this length; at most 0 where none fits. Lengths may be symbolic."""
     slack = length + 2 * padding - dilation * (size - 1) - 1
-    outputs = (slack + (stride - 1 if ceil_mode else 0)) // stride + 1
-    # A last window that would begin past the image and its first padding does not count.
-    if ceil_mode and (outputs - 1) * stride >= length + padding:
-        outputs -= 1
-    return outputs
+    if not ceil_mode:
+        return slack // stride + 1
+    # A last window that would begin past the image and its first padding does not count. Not by `if`, which would tie a
+    # program compiled for free sizes to those of which the same is true.
+    return torch.sym_min((slack + stride - 1) // stride, (length + padding - 1) // stride) + 1
 
 
 def output_size(
@@ -63,24 +63,30 @@ def output_size(
 def check(x: Tensor, w: Window, dh: int = 1, dw: int = 1, ceil_mode: bool = False) -> None:
     """Refuses what PyTorch's pooling refuses, in its words."""
     kh, kw, sh, sw, ph, pw = w
-    if x.dim() not in (3, 4) or any(n == 0 for n in x.shape[-3:]):
-        raise RuntimeError(
-            f"Expected 3D or 4D (batch mode) tensor with optional 0 dim batch size for input, but got:{list(x.shape)}"
-        )
+    if x.dim() not in (3, 4):
+        raise RuntimeError(f"non-empty 3D or 4D (batch mode) tensor expected for input, but got: {list(x.shape)}")
+    if sh == 0 or sw == 0:
+        raise RuntimeError("stride should not be zero")
+    for size, pad, dilation in ((kh, ph, dh), (kw, pw, dw)):
+        if pad < 0:
+            raise RuntimeError(f"pad must be non-negative, but got pad: {pad}")
+        # As C++ divides: what is below zero is another check's.
+        if pad > max((size - 1) * dilation + 1, 0) // 2:
+            raise RuntimeError(
+                "pad should be at most half of effective kernel size, but got "
+                f"pad={pad}, kernel_size={size} and dilation={dilation}"
+            )
     if kh <= 0 or kw <= 0:
         raise RuntimeError(f"kernel size should be greater than zero, but got kH: {kh} kW: {kw}")
     if sh <= 0 or sw <= 0:
         raise RuntimeError(f"stride should be greater than zero, but got dH: {sh} dW: {sw}")
     if dh <= 0 or dw <= 0:
         raise RuntimeError(f"dilation should be greater than zero, but got dilationH: {dh} dilationW: {dw}")
-    for size, pad, dilation in ((kh, ph, dh), (kw, pw, dw)):
-        if pad < 0:
-            raise RuntimeError(f"pad must be non-negative, but got pad: {pad}")
-        if pad > ((size - 1) * dilation + 1) // 2:
-            raise RuntimeError(
-                "pad should be at most half of effective kernel size, but got "
-                f"pad={pad}, kernel_size={size} and dilation={dilation}"
-            )
+    if any(n == 0 for n in x.shape[-3:]):
+        raise RuntimeError(
+            "Expected 3D or 4D (batch mode) tensor with optional 0 dim batch size for input, but got:"
+            f"{list(x.shape)}"
+        )
     if ph > kh // 2 or pw > kw // 2:
         raise RuntimeError(
             "pad should be smaller than or equal to half of kernel size, but got "
@@ -110,7 +116,7 @@ def index_type(different: int) -> torch.dtype:
 def source_positions(
     indices: Tensor, height: int, width: int, w: Window, dh: int = 1, dw: int = 1
 ) -> tuple[Tensor, Tensor]:
-    """Where in its plane of the input each output came from, `h * W + w` in int64, and whether it came from anywhere."""
+    """Where in its plane each output came from, `h * W + w` in int64, and whether it came from anywhere."""
     kh, kw, sh, sw, ph, pw = w
     # Two bytes are an unsigned number's.
     position = indices.long() & 0xFFFF

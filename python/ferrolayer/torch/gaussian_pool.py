@@ -279,7 +279,8 @@ class GaussianPool2d(torch.nn.Module):
             return self._buffers["var"]  # type: ignore[return-value]
         # 16 bits hold neither large variances nor small ones.
         log_var = self.log_var.float() if self.log_var.dtype.itemsize == 2 else self.log_var
-        return log_var.clamp(-LIMIT, LIMIT).exp()
+        # Not by `clamp`, which has no gradient at the bounds themselves and none for NaN.
+        return torch.where(log_var > LIMIT, LIMIT, torch.where(log_var < -LIMIT, -LIMIT, log_var)).exp()
 
     def set_var(self, value: float | Sequence[Any] | Tensor) -> None:
         """Sets the variances, in place, to numbers that broadcast to their shape."""

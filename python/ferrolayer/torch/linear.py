@@ -126,6 +126,11 @@ def _linear(x: Tensor, w: Tensor, b: Tensor | None, activation: Activation, alph
     if (alpha is not None) != (activation == "prelu"):
         raise ValueError("linear: alpha goes with activation='prelu', and only with it")
     x, w, b = lower_precision(x.device, x, w, b)
+    if w.dim() == 1 and x.dim() > 0 and b is None:
+        # PyTorch's weight of one output, whose dimension the result then lacks.
+        return _linear(x, w.unsqueeze(0), None, activation, alpha).squeeze(-1)
+    if b is not None and b.dim() < 2 and b.numel() == 1 and w.dim() == 2:
+        b = b.reshape(1).expand(w.shape[0])
     if alpha is not None and alpha.dtype is not _computed(x):
         alpha = alpha.to(_computed(x))
     _check(x, w, b, alpha)

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.autograd.graph import increment_version
 from torch.compiler import is_compiling
 
-from ._library import find
+from ._library import find, library
 from ._operator import define, transforming
 from ._vmap import pointwise
 from ._windows import empty_like
@@ -45,6 +45,7 @@ relu_backward = define(
 _raw, _apply = relu_forward.raw, relu_forward.apply
 
 _in_place = find("ferrolayer::relu_")
+torch.library.register_fake("ferrolayer::relu_", lambda x: None, lib=library("ferrolayer"))
 
 
 class _InPlace(torch.autograd.Function):

@@ -79,13 +79,14 @@ def _backward_expectation(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
 
 def reference_expectation(x: Tensor, kh: int, kw: int, sh: int, sw: int, ph: int, pw: int, ceil_mode: bool) -> Tensor:
     """`sum a² / sum a` in PyTorch's operations, differentiable any number of times."""
-    a = x.relu()
+    # Squares of 16 bits, and differences of their sums, would be left with few digits.
+    a = x.relu() if x.dtype.itemsize > 2 else x.relu().float()
     squares, total = (
         torch.nn.functional.avg_pool2d(values, (kh, kw), (sh, sw), (ph, pw), ceil_mode, divisor_override=1)
         for values in (a * a, a)
     )
     nothing = total == 0
-    return torch.where(nothing, 0, squares / torch.where(nothing, 1, total))
+    return torch.where(nothing, 0, squares / torch.where(nothing, 1, total)).to(x.dtype)
 
 
 stochastic_pool_forward = define(
