@@ -17,7 +17,7 @@ def pair(
     """`value` for both axes: an `integer`, or a sequence of one or two."""
     if isinstance(value, integer):
         return value, value
-    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
+    if not isinstance(value, Sequence) or isinstance(value, (str, bytes)):
         kind = type(value).__name__
         raise TypeError(f"{op}(): argument '{argument}' (position {position}) must be tuple of ints, not {kind}")
     for place, item in enumerate(value):

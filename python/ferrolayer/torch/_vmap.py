@@ -54,7 +54,11 @@ def folding(*positions: int) -> Rule:
         outputs = operator(*(x.flatten(0, 1) if i in positions else x for i, x in enumerate(inputs)))
         if isinstance(outputs, Tensor):
             return outputs.unflatten(0, (batch, images)), 0
-        return tuple(y.unflatten(0, (batch, images)) for y in outputs), (0,) * len(outputs)
+        # An output that was not asked for is empty, and has no images.
+        dims = tuple(0 if y.dim() > 1 else None for y in outputs)
+        return tuple(
+            y if d is None else y.unflatten(0, (batch, images)) for y, d in zip(outputs, dims, strict=True)
+        ), dims
 
     return rule
 

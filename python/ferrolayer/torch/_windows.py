@@ -14,7 +14,7 @@ from .. import _windows
 from .._windows import Size2, Window
 
 #: Symbolic numbers too.
-_INTEGER = int | torch.SymInt
+_INTEGER = (int, torch.SymInt)
 
 
 def pair(op: str, argument: str, position: int, value: Any, optional: bool = False) -> tuple[int, int]:
@@ -27,11 +27,14 @@ def normalise(op: str, kernel_size: Size2, stride: Size2 | None, padding: Size2)
     return _windows.normalise(op, kernel_size, stride, padding, integer=_INTEGER)
 
 
-_normalised = lru_cache(maxsize=1024)(normalise)
+# By type too, for 3.0 equals 3 and is to be refused.
+_normalised = lru_cache(maxsize=1024, typed=True)(normalise)
 
 
-def window(op: str, kernel_size: Size2, stride: Size2 | None, padding: Size2) -> Window:
-    """`normalise`, which remembers what it was asked."""
+def window(op: str, kernel_size: Size2, stride: Size2 | None, padding: Size2, remember: bool = True) -> Window:
+    """`normalise`, which remembers what it was asked; not where a compiler looks on, which would not."""
+    if not remember:
+        return normalise(op, kernel_size, stride, padding)
     try:
         return _normalised(op, kernel_size, stride, padding)
     except TypeError:
@@ -62,8 +65,7 @@ def check(x: Tensor, w: Window, dh: int = 1, dw: int = 1, ceil_mode: bool = Fals
     kh, kw, sh, sw, ph, pw = w
     if x.dim() not in (3, 4) or any(n == 0 for n in x.shape[-3:]):
         raise RuntimeError(
-            "Expected 3D or 4D (batch mode) tensor with optional 0 dim batch size for input, but got:"
-            f"{list(x.shape)}"
+            f"Expected 3D or 4D (batch mode) tensor with optional 0 dim batch size for input, but got:{list(x.shape)}"
         )
     if kh <= 0 or kw <= 0:
         raise RuntimeError(f"kernel size should be greater than zero, but got kH: {kh} kW: {kw}")
@@ -108,7 +110,8 @@ def index_type(different: int) -> torch.dtype:
 def source_positions(
     indices: Tensor, height: int, width: int, w: Window, dh: int = 1, dw: int = 1
 ) -> tuple[Tensor, Tensor]:
-    """Where in its plane of the input each output came from, `h * W + w` in int64, and whether it came from anywhere."""
+    """Where in its plane of the input each output came from, `h * W + w` and int64, and whether it came from
+    anywhere."""
     kh, kw, sh, sw, ph, pw = w
     # Two bytes are an unsigned number's.
     position = indices.long() & 0xFFFF

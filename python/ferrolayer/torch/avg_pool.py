@@ -74,17 +74,18 @@ def avg_pool2d(
         divisor_override: divides every sum, if given.
 
     Returns:
-        `(N, C, Ho, Wo)` or `(C, Ho, Wo)`, with `Ho = (H + 2 * padding - kernel_size) // stride + 1` and `Wo` alike, rounded up
-        with `ceil_mode`.
+        `(N, C, Ho, Wo)` or `(C, Ho, Wo)`, with `Ho = (H + 2 * padding - kernel_size) // stride + 1` and `Wo` alike,
+        rounded up with `ceil_mode`.
     """
-    w = window("avg_pool2d", kernel_size, stride, padding)
+    traced = is_compiling() or transforming()
+    w = window("avg_pool2d", kernel_size, stride, padding, not traced)
     if divisor_override is None:
         divisor = 0
     elif divisor_override == 0:
         raise RuntimeError("divisor must be not zero")
     else:
         divisor = divisor_override
-    if is_compiling() or transforming():
+    if traced:
         forward = avg_pool_forward
     elif input.requires_grad and torch.is_grad_enabled():
         forward = _apply

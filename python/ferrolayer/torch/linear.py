@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.compiler import is_compiling
 
 from ._autocast import any_autocast, lower_precision
-from ._operator import define, differentiably, transforming
+from ._operator import define, differentiably, transforming, wants_gradient
 from ._vmap import folding
 from .prelu import reference as prelu_reference
 
@@ -101,7 +101,8 @@ def linear(
         weight: `(out_features, in_features)`.
         bias: `(out_features,)`, if any.
         activation: `None`, "relu" or "prelu".
-        alpha: PReLU's slopes, `(1,)` or `(out_features,)`. Where `x` is of 16 bits they may be of the same type, or float32.
+        alpha: PReLU's slopes, `(1,)` or `(out_features,)`. Where `x` is of 16 bits they may be of the same type, or
+            float32.
 
     Returns:
         `(*, out_features)`.
@@ -128,14 +129,14 @@ def _linear(x: Tensor, w: Tensor, b: Tensor | None, activation: Activation, alph
     if alpha is not None and alpha.dtype is not _computed(x):
         alpha = alpha.to(_computed(x))
     _check(x, w, b, alpha)
-    if w.numel() == 0 or (x.numel() == 0 and x.dim() > 2):
-        # Sums of nothing, and of no outputs, are none of the kernels' business.
-        return reference(x, w, b, alpha, _ACTIVATIONS[activation])
-    rows = x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
+    rows = x if x.dim() == 2 else x.unsqueeze(0) if x.dim() == 1 else x.flatten(0, -2)
     arguments = (rows, w, b, alpha, _ACTIVATIONS[activation])
-    if is_compiling() or transforming():
+    if w.numel() == 0:
+        # Sums of nothing, and of no outputs, are none of the kernels' business.
+        y = reference(*arguments)
+    elif is_compiling() or transforming():
         y = dense(*arguments, True)[0]
-    elif torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in arguments[:4]):
+    elif wants_gradient(arguments):
         y = _apply(*arguments, True)
     else:
         y = _raw(*arguments, False)[0]
@@ -144,9 +145,7 @@ def _linear(x: Tensor, w: Tensor, b: Tensor | None, activation: Activation, alph
 
 def _check(x: Tensor, w: Tensor, b: Tensor | None, alpha: Tensor | None) -> None:
     if x.dim() == 0 or w.dim() == 0:
-        raise RuntimeError(
-            f"both arguments to linear need to be at least 1D, but they are {x.dim()}D and {w.dim()}D"
-        )
+        raise RuntimeError(f"both arguments to linear need to be at least 1D, but they are {x.dim()}D and {w.dim()}D")
     if w.dim() != 2:
         raise RuntimeError(f"linear: weight must be a matrix, got {w.dim()}-D tensor")
     if x.shape[-1] != w.shape[1]:
@@ -180,9 +179,9 @@ class Linear(torch.nn.Linear):
     Attributes:
         weight: ``(out_features, in_features)``, at first as `torch.nn.Linear`'s: the same seed gives the same numbers.
         bias: ``(out_features,)``, or ``None``; likewise.
-        alpha: the slopes of ``"prelu"``, ``(num_parameters,)``: a parameter of this layer, ``alpha`` in its ``state_dict``, where a
-            `torch.nn.PReLU` after a `torch.nn.Linear` has a ``weight`` of its own. Without ``"prelu"`` the ``state_dict`` is
-            `torch.nn.Linear`'s.
+        alpha: the slopes of ``"prelu"``, ``(num_parameters,)``: a parameter of this layer, ``alpha`` in its
+            ``state_dict``, where a `torch.nn.PReLU` after a `torch.nn.Linear` has a ``weight`` of its own. Without
+            ``"prelu"`` the ``state_dict`` is `torch.nn.Linear`'s.
     """
 
     activation: Activation = None

@@ -1,7 +1,7 @@
 """Maximum pooling over two dimensions (Riesenhuber & Poggio, Nature Neuroscience 2, 1999; Ranzato et al., CVPR 2007).
 
-Backward needs which position of its window each maximum came from: one byte each for windows of up to 256 positions, two
-for larger ones, where PyTorch's indices take eight.
+Backward needs which position of its window each maximum came from: one byte each for windows of up to 256
+positions, two for larger ones, where PyTorch's indices take eight.
 """
 
 from __future__ import annotations
@@ -101,12 +101,13 @@ def max_pool2d(
         return_indices: whether to give also where the maxima were, `h * W + w`, as `torch.nn.MaxUnpool2d` wants it.
 
     Returns:
-        `(N, C, Ho, Wo)` or `(C, Ho, Wo)`, with `Ho = (H + 2 * padding - dilation * (kernel_size - 1) - 1) // stride + 1` and
-        `Wo` alike, rounded up with `ceil_mode`; with `return_indices` also int64 indices of that shape.
+        `(N, C, Ho, Wo)` or `(C, Ho, Wo)`, with `Ho = (H + 2 * padding - dilation * (kernel_size - 1) - 1) // stride
+        + 1` and `Wo` alike, rounded up with `ceil_mode`; with `return_indices` also int64 indices of that shape.
     """
-    w = window("max_pool2d", kernel_size, stride, padding)
+    traced = is_compiling() or transforming()
+    w = window("max_pool2d", kernel_size, stride, padding, not traced)
     dh, dw = (dilation, dilation) if type(dilation) is int else pair("max_pool2d", "dilation", 5, dilation)
-    if return_indices or input.dim() != 4 or is_compiling() or transforming():
+    if traced or return_indices or input.dim() != 4:
         return _general(input, w, dh, dw, ceil_mode, return_indices)
     try:
         if input.requires_grad and torch.is_grad_enabled():
@@ -146,8 +147,8 @@ def _general(x: Tensor, w: Any, dh: int, dw: int, ceil_mode: bool, return_indice
 class MaxPool2d(torch.nn.MaxPool2d):
     """The largest element of each window: `y[n, c, h, w]` is the maximum of `x` over a window.
 
-    Arguments are those of `torch.nn.MaxPool2d`: ``kernel_size, stride=None, padding=0, dilation=1, return_indices=False,
-    ceil_mode=False``.
+    Arguments are those of `torch.nn.MaxPool2d`: ``kernel_size, stride=None, padding=0, dilation=1,
+    return_indices=False, ceil_mode=False``.
 
     Shape:
         Input: ``(N, C, H, W)`` or ``(C, H, W)``. Output: ``(N, C, Ho, Wo)`` or ``(C, Ho, Wo)``: see
