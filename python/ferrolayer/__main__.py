@@ -7,8 +7,8 @@ import importlib
 import sys
 from collections.abc import Callable, Sequence
 
-#: Each command's name, the module that has it, and what it does. A module has `add_arguments(parser)` and `run(arguments)`, which
-#: gives the exit status; it is imported only when its command is given.
+#: Each command's name, the module that has it, and what it does. A module has `add_arguments(parser)` and
+#: `run(arguments)`, which gives the exit status; it is imported only when its command is given.
 COMMANDS: dict[str, tuple[str, str]] = {
     "doctor": ("ferrolayer._doctor", "say what this machine has, and what is missing"),
 }

@@ -44,7 +44,8 @@ class Findings(list[Finding]):
 
 
 def doctor() -> Findings:
-    """Driver, GPUs with the family of PTX chosen for each, PyTorch, versions, and which way PyTorch reaches the kernels.
+    """Driver, GPUs with the family of PTX chosen for each, PyTorch, versions, and which way PyTorch reaches the
+    kernels.
 
     It never raises, and imports PyTorch and NumPy if they are there.
     """

@@ -1,6 +1,7 @@
 import laws
 import pytest
 import torch
+
 from ferrolayer.torch import add2
 from ferrolayer.torch.add2 import add2_forward
 

@@ -2,6 +2,7 @@ import laws
 import pytest
 import torch
 import torch.nn.functional as F
+
 from ferrolayer.torch import AvgPool2d, functional
 from ferrolayer.torch.avg_pool import avg_pool_backward, avg_pool_forward
 

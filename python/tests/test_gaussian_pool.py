@@ -2,6 +2,7 @@ import laws
 import pytest
 import torch
 import torch.nn.functional as F
+
 from ferrolayer.torch import GaussianPool2d, functional
 from ferrolayer.torch.gaussian_pool import gaussian_pool_forward, reference
 

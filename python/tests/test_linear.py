@@ -2,6 +2,7 @@ import laws
 import pytest
 import torch
 import torch.nn.functional as F
+
 from ferrolayer.torch import Linear, functional
 from ferrolayer.torch.linear import dense
 

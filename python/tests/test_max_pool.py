@@ -2,6 +2,7 @@ import laws
 import pytest
 import torch
 import torch.nn.functional as F
+
 from ferrolayer.torch import MaxPool2d, functional
 from ferrolayer.torch.max_pool import max_pool_backward, max_pool_forward
 
@@ -23,9 +24,8 @@ def pools(**window):
 def test_is_torchs(device, layout, window):
     ours, theirs = pools(**window)
     laws.agree(ours, theirs, [laws.images(2, 3, 8, 7, device=device, layout=layout)])
-    x = laws.images(3, 8, 7, device=device)
-    laws.agree(ours, theirs, [x])
-    for x in (x, laws.images(2, 3, 8, 7, device=device, layout=layout)):
+    laws.agree(ours, theirs, [laws.images(3, 8, 7, device=device)])
+    for x in (laws.images(3, 8, 7, device=device), laws.images(2, 3, 8, 7, device=device, layout=layout)):
         y, indices = functional.max_pool2d(x, **window, return_indices=True)
         torch.testing.assert_close((y, indices), F.max_pool2d(x, **window, return_indices=True))
 

@@ -4,12 +4,13 @@ import os
 import subprocess
 import sys
 
-import ferrolayer
-import ferrolayer.torch as fl
 import pytest
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
+
+import ferrolayer
+import ferrolayer.torch as fl
 
 
 def run(*arguments, **environment):

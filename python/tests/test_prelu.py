@@ -2,6 +2,7 @@ import laws
 import pytest
 import torch
 import torch.nn.functional as F
+
 from ferrolayer.torch import PReLU, functional
 from ferrolayer.torch.prelu import prelu_forward
 

@@ -2,6 +2,7 @@ import laws
 import pytest
 import torch
 import torch.nn.functional as F
+
 from ferrolayer.torch import ReLU, functional
 from ferrolayer.torch.relu import relu_backward, relu_forward
 

@@ -1,10 +1,11 @@
 import copy
 import pickle
 
-import ferrolayer.torch as fl
 import pytest
 import torch
 from torch import nn
+
+import ferrolayer.torch as fl
 
 
 def network():

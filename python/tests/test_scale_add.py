@@ -1,6 +1,7 @@
 import laws
 import pytest
 import torch
+
 from ferrolayer.torch import ScaleAdd, add_constant, functional
 from ferrolayer.torch.scale_add import scale_add_backward, scale_add_forward
 

@@ -1,6 +1,7 @@
 import laws
 import pytest
 import torch
+
 from ferrolayer.torch import StochasticPool2d, functional
 from ferrolayer.torch.stochastic_pool import (
     expectation,

@@ -57,7 +57,9 @@ class Operator:
     def __call__(self, *inputs: Any) -> Any:
         """Everything that the raw operator gives."""
         if is_compiling():
-            return self.traced(*inputs)
+            # Dynamo of torch 2.4 takes `self.traced(...)` for a method.
+            traced = self.traced
+            return traced(*inputs)
         if transforming():
             return self.transformed(*inputs)
         if wants_gradient(inputs):
@@ -107,8 +109,9 @@ def define(
         save: `save(ctx, inputs, output)` keeps what `backward` needs: tensors by `ctx.save_for_backward`, all else as
             attributes of `ctx`. `inputs` is a tuple of all inputs, `output` all that the operator gave.
         backward: `backward(ctx, *gradients)` gives one gradient per input, `None` for what has none. Where it is
-            itself to be differentiated it must be made of differentiable functions, such as other `Operator`s. Gradients
-            for outputs after the first may be missing: it is called as `backward(ctx, gradient_of_the_first)` too.
+            itself to be differentiated it must be made of differentiable functions, such as other `Operator`s.
+            Gradients for outputs after the first may be missing: it is called as `backward(ctx,
+                gradient_of_the_first)` too.
             Without it, gradients through the operator are an error... of the caller: it has none.
         vmap: how `torch.vmap` computes a batch at once: `vmap(operator, info, in_dims, *inputs)`, see
             `ferrolayer.torch.define_vmap`; one element after another if left out.
@@ -171,7 +174,8 @@ def _functorch(title: str, operator: Callable[..., Any], save: Save, backward: B
 
 
 def _public(name: str, operator: Any, fake: Callable[..., Any], apply: Callable[..., Any]) -> Any:
-    """A public operator of the raw one's schema. Below autograd it is the raw one, so that compiled graphs hold that."""
+    """A public operator of the raw one's schema. Below autograd it is the raw one, so that compiled graphs hold
+    that."""
     namespace, opname = name.split("::")
     own = library(namespace)
     schema = str(operator._schema)

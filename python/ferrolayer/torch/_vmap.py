@@ -56,7 +56,9 @@ def folding(*positions: int) -> Rule:
             return outputs.unflatten(0, (batch, images)), 0
         # An output that was not asked for is empty, and has no images.
         dims = tuple(0 if y.dim() > 1 else None for y in outputs)
-        return tuple(y if d is None else y.unflatten(0, (batch, images)) for y, d in zip(outputs, dims, strict=True)), dims
+        return tuple(
+            y if d is None else y.unflatten(0, (batch, images)) for y, d in zip(outputs, dims, strict=True)
+        ), dims
 
     return rule
 

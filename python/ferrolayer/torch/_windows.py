@@ -14,20 +14,17 @@ from torch._prims_common import suggest_memory_format
 Size2 = int | Sequence[int]
 #: Height and width of the window, vertical and horizontal stride, vertical and horizontal padding.
 Window = tuple[int, int, int, int, int, int]
-# Tuples, since the compilers of some versions do not know what `int | torch.SymInt` is.
-_INTEGER = (int, torch.SymInt)
-_TEXT = (str, bytes)
 
 
 def pair(op: str, argument: str, position: int, value: Any, optional: bool = False) -> tuple[int, int]:
     """`value` for both axes: an int, or a sequence of one or two."""
-    if isinstance(value, _INTEGER):
+    if isinstance(value, (int, torch.SymInt)):
         return value, value  # type: ignore[return-value]
-    if not isinstance(value, Sequence) or isinstance(value, _TEXT):
+    if not isinstance(value, Sequence) or isinstance(value, (str, bytes)):
         kind = type(value).__name__
         raise TypeError(f"{op}(): argument '{argument}' (position {position}) must be tuple of ints, not {kind}")
     for place, item in enumerate(value):
-        if not isinstance(item, _INTEGER):
+        if not isinstance(item, (int, torch.SymInt)):
             raise TypeError(
                 f"{op}(): argument '{argument}' (position {position}) must be tuple of ints, "
                 f"but found element of type {type(item).__name__} at pos {place}"
@@ -140,7 +137,8 @@ def index_type(different: int) -> torch.dtype:
 def source_positions(
     indices: Tensor, height: int, width: int, w: Window, dh: int = 1, dw: int = 1
 ) -> tuple[Tensor, Tensor]:
-    """Where in its plane of the input each output came from, `h * W + w` and int64, and whether it came from anywhere."""
+    """Where in its plane of the input each output came from, `h * W + w` and int64, and whether it came from
+    anywhere."""
     kh, kw, sh, sw, ph, pw = w
     # Two bytes are an unsigned number's.
     position = indices.long() & 0xFFFF

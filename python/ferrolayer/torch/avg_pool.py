@@ -74,8 +74,8 @@ def avg_pool2d(
         divisor_override: divides every sum, if given.
 
     Returns:
-        `(N, C, Ho, Wo)` or `(C, Ho, Wo)`, with `Ho = (H + 2 * padding - kernel_size) // stride + 1` and `Wo` alike, rounded up
-        with `ceil_mode`.
+        `(N, C, Ho, Wo)` or `(C, Ho, Wo)`, with `Ho = (H + 2 * padding - kernel_size) // stride + 1` and `Wo` alike,
+        rounded up with `ceil_mode`.
     """
     traced = is_compiling() or transforming()
     w = window("avg_pool2d", kernel_size, stride, padding, not traced)

@@ -5,8 +5,8 @@ separate. With `d = i - (k - 1) / 2 - mean` along each axis, position `(i, j)` o
 
 `w = exp(-d_y² / (2 var_y) - d_x² / (2 var_x)) / Z`
 
-where `Z` makes the weights of the whole window (`normalize="window"`, padding reads as 0) or of its positions inside the
-image (`"valid"`) sum to one. A large variance averages; a small one picks the pixel nearest the mean.
+where `Z` makes the weights of the whole window (`normalize="window"`, padding reads as 0) or of its positions
+inside the image (`"valid"`) sum to one. A large variance averages; a small one picks the pixel nearest the mean.
 """
 
 from __future__ import annotations
@@ -60,7 +60,17 @@ def _backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
 
 
 def reference(
-    x: Tensor, mean: Tensor, var: Tensor, kh: int, kw: int, sh: int, sw: int, ph: int, pw: int, ceil_mode: bool, valid: bool
+    x: Tensor,
+    mean: Tensor,
+    var: Tensor,
+    kh: int,
+    kw: int,
+    sh: int,
+    sw: int,
+    ph: int,
+    pw: int,
+    ceil_mode: bool,
+    valid: bool,
 ) -> Tensor:
     """The formula in PyTorch's operations, differentiable any number of times.
 
@@ -90,9 +100,7 @@ def _factors(
     return torch.einsum("pkoi,oih->pkoh", weights, at)
 
 
-gaussian_pool_forward = define(
-    "ferrolayer::gaussian_pool", fake=_fake, save=_save, backward=_backward, vmap=folding(0)
-)
+gaussian_pool_forward = define("ferrolayer::gaussian_pool", fake=_fake, save=_save, backward=_backward, vmap=folding(0))
 _raw_backward = define("ferrolayer::gaussian_pool_backward", fake=_fake_backward).raw
 _raw, _apply = gaussian_pool_forward.raw, gaussian_pool_forward.apply
 
@@ -113,8 +121,8 @@ def gaussian_pool2d(
         input: `(N, C, H, W)` or `(C, H, W)`.
         mean: `(P, K, 2)`, `(mu_y, mu_x)` in pixels from the window's centre; `P = 1` for Gaussians that all channels
             share, `P = C` for each channel's own.
-        var: `(P, K, 1)`, or `(P, K, 2)` for `(var_y, var_x)`, in pixels squared; above 0. On a GPU nothing waits to look: a
-            variance that is none gives NaN.
+        var: `(P, K, 1)`, or `(P, K, 2)` for `(var_y, var_x)`, in pixels squared; above 0. On a GPU nothing waits to
+            look: a variance that is none gives NaN.
         kernel_size: height and width of the window.
         stride: steps between windows; the window's size if left out.
         padding: zeros around the image, at most half the window.
@@ -170,8 +178,8 @@ def _check_parameters(x: Tensor, mean: Tensor, var: Tensor) -> None:
 class GaussianPool2d(torch.nn.Module):
     """The average of each window, weighted by Gaussians whose means and variances can be learnt.
 
-    The weight of position `(i, j)` of a window is `exp(-d_y² / (2 var_y) - d_x² / (2 var_x)) / Z`, with `d` its distance
-    from the window's centre plus the mean, and `Z` so that the weights sum to one.
+    The weight of position `(i, j)` of a window is `exp(-d_y² / (2 var_y) - d_x² / (2 var_x)) / Z`, with `d` its
+    distance from the window's centre plus the mean, and `Z` so that the weights sum to one.
 
     Args:
         kernel_size: height and width of the window.
@@ -181,25 +189,26 @@ class GaussianPool2d(torch.nn.Module):
         channels: the number of channels, each with Gaussians of its own; ``None``: all share one set. Default: ``None``
         per_axis: whether there is a variance for each axis. Default: ``False``
         mean: where the Gaussians are at first, in pixels from the window's centre: a number or anything that broadcasts
-            to ``(P, K, 2)``, such as ``[[-0.5, -0.5], [0.5, 0.5]]`` for two that start apart; or ``"scattered"``: uniformly
-            at random within the window, from PyTorch's generator. Default: 0, the centre
-        var: variances at first, in pixels squared: a number or anything that broadcasts to ``(P, K, 1)`` (``(P, K, 2)`` with
-            ``per_axis``). Default: 1
+            to ``(P, K, 2)``, such as ``[[-0.5, -0.5], [0.5, 0.5]]`` for two that start apart; or ``"scattered"``:
+            uniformly at random within the window, from PyTorch's generator. Default: 0, the centre
+        var: variances at first, in pixels squared: a number or anything that broadcasts to ``(P, K, 1)`` (``(P, K,
+            2)`` with ``per_axis``). Default: 1
         learnable: whether both are parameters. Default: ``True``
-        normalize: ``"window"``: weights sum to one over the window, padding included; ``"valid"``: over its positions inside
-            the image. Default: ``"window"``
+        normalize: ``"window"``: weights sum to one over the window, padding included; ``"valid"``: over its
+            positions inside the image. Default: ``"window"``
         ceil_mode: whether an incomplete last window counts. Default: ``False``
         device, dtype: of the parameters; float32 serves inputs of 16 and 32 bits.
 
     Shape:
-        Input: ``(N, C, H, W)`` or ``(C, H, W)``. Output: ``(N, C * K, Ho, Wo)`` or ``(C * K, Ho, Wo)``: see `AvgPool2d`.
+        Input: ``(N, C, H, W)`` or ``(C, H, W)``. Output: ``(N, C * K, Ho, Wo)`` or ``(C * K, Ho, Wo)``: see
+            `AvgPool2d`.
 
     Attributes:
         mean: ``(P, K, 2)``, with ``P`` 1 or ``channels``: a parameter, or a buffer if not learnable.
-        log_var: the variances' logarithms, ``(P, K, 1)`` or ``(P, K, 2)``: a parameter. Whatever an optimiser adds to it, the
-            variance stays positive, and steps are relative to its size. It counts up to ±40.
-        var: the variances, of the same shape, to be read; `set_var` sets them. If not learnable it is a buffer, and there is no
-            ``log_var``.
+        log_var: the variances' logarithms, ``(P, K, 1)`` or ``(P, K, 2)``: a parameter. Whatever an optimiser adds
+            to it, the variance stays positive, and steps are relative to its size. It counts up to ±40.
+        var: the variances, of the same shape, to be read; `set_var` sets them. If not learnable it is a buffer, and
+            there is no ``log_var``.
     """
 
     mean: Tensor
@@ -223,7 +232,9 @@ class GaussianPool2d(torch.nn.Module):
     ) -> None:
         super().__init__()
         if kernels < 1 or (channels is not None and channels < 1):
-            raise ValueError(f"GaussianPool2d: kernels and channels must be at least 1, but got {kernels} and {channels}")
+            raise ValueError(
+                f"GaussianPool2d: kernels and channels must be at least 1, but got {kernels} and {channels}"
+            )
         if normalize not in ("window", "valid"):
             raise ValueError(f"GaussianPool2d: normalize must be 'window' or 'valid', but got {normalize!r}")
         self.kernel_size = kernel_size

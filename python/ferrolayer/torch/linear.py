@@ -101,7 +101,8 @@ def linear(
         weight: `(out_features, in_features)`.
         bias: `(out_features,)`, if any.
         activation: `None`, "relu" or "prelu".
-        alpha: PReLU's slopes, `(1,)` or `(out_features,)`. Where `x` is of 16 bits they may be of the same type, or float32.
+        alpha: PReLU's slopes, `(1,)` or `(out_features,)`. Where `x` is of 16 bits they may be of the same type, or
+            float32.
 
     Returns:
         `(*, out_features)`.
@@ -149,9 +150,7 @@ def _linear(x: Tensor, w: Tensor, b: Tensor | None, activation: Activation, alph
 
 def _check(x: Tensor, w: Tensor, b: Tensor | None, alpha: Tensor | None) -> None:
     if x.dim() == 0 or w.dim() == 0:
-        raise RuntimeError(
-            f"both arguments to linear need to be at least 1D, but they are {x.dim()}D and {w.dim()}D"
-        )
+        raise RuntimeError(f"both arguments to linear need to be at least 1D, but they are {x.dim()}D and {w.dim()}D")
     if w.dim() != 2:
         raise RuntimeError(f"linear: weight must be a matrix, got {w.dim()}-D tensor")
     if x.shape[-1] != w.shape[1]:
@@ -185,9 +184,9 @@ class Linear(torch.nn.Linear):
     Attributes:
         weight: ``(out_features, in_features)``, at first as `torch.nn.Linear`'s: the same seed gives the same numbers.
         bias: ``(out_features,)``, or ``None``; likewise.
-        alpha: the slopes of ``"prelu"``, ``(num_parameters,)``: a parameter of this layer, ``alpha`` in its ``state_dict``, where a
-            `torch.nn.PReLU` after a `torch.nn.Linear` has a ``weight`` of its own. Without ``"prelu"`` the ``state_dict`` is
-            `torch.nn.Linear`'s.
+        alpha: the slopes of ``"prelu"``, ``(num_parameters,)``: a parameter of this layer, ``alpha`` in its
+            ``state_dict``, where a `torch.nn.PReLU` after a `torch.nn.Linear` has a ``weight`` of its own. Without
+            ``"prelu"`` the ``state_dict`` is `torch.nn.Linear`'s.
     """
 
     activation: Activation = None

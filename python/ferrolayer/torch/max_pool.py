@@ -1,7 +1,7 @@
 """Maximum pooling over two dimensions (Riesenhuber & Poggio, Nature Neuroscience 2, 1999; Ranzato et al., CVPR 2007).
 
-Backward needs which position of its window each maximum came from: one byte each for windows of up to 256 positions, two
-for larger ones, where PyTorch's indices take eight.
+Backward needs which position of its window each maximum came from: one byte each for windows of up to 256
+positions, two for larger ones, where PyTorch's indices take eight.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ def max_pool2d(
         return_indices: whether to give also where the maxima were, `h * W + w`, as `torch.nn.MaxUnpool2d` wants it.
 
     Returns:
-        `(N, C, Ho, Wo)` or `(C, Ho, Wo)`, with `Ho = (H + 2 * padding - dilation * (kernel_size - 1) - 1) // stride + 1` and
-        `Wo` alike, rounded up with `ceil_mode`; with `return_indices` also int64 indices of that shape.
+        `(N, C, Ho, Wo)` or `(C, Ho, Wo)`, with `Ho = (H + 2 * padding - dilation * (kernel_size - 1) - 1) // stride
+        + 1` and `Wo` alike, rounded up with `ceil_mode`; with `return_indices` also int64 indices of that shape.
     """
     traced = is_compiling() or transforming()
     w = window("max_pool2d", kernel_size, stride, padding, not traced)
@@ -147,8 +147,8 @@ def _general(x: Tensor, w: Any, dh: int, dw: int, ceil_mode: bool, return_indice
 class MaxPool2d(torch.nn.MaxPool2d):
     """The largest element of each window: `y[n, c, h, w]` is the maximum of `x` over a window.
 
-    Arguments are those of `torch.nn.MaxPool2d`: ``kernel_size, stride=None, padding=0, dilation=1, return_indices=False,
-    ceil_mode=False``.
+    Arguments are those of `torch.nn.MaxPool2d`: ``kernel_size, stride=None, padding=0, dilation=1,
+    return_indices=False, ceil_mode=False``.
 
     Shape:
         Input: ``(N, C, H, W)`` or ``(C, H, W)``. Output: ``(N, C, Ho, Wo)`` or ``(C, Ho, Wo)``: see

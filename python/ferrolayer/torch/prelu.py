@@ -1,4 +1,5 @@
-"""Parametric rectified linear unit: `y = x` where `x > 0`, else `weight * x` (He et al., ICCV 2015, arXiv 1502.01852)."""
+"""Parametric rectified linear unit: `y = x` where `x > 0`, else `weight * x` (He et al., ICCV 2015, arXiv
+1502.01852)."""
 
 from __future__ import annotations
 

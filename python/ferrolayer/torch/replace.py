@@ -13,8 +13,9 @@ from torch import nn
 from . import avg_pool, linear, max_pool, prelu, relu
 from ._windows import pair
 
-#: What each of PyTorch's layers becomes. Ours are subclasses with the same state, so that a layer changes its class and stays the
-#: same object: parameters, hooks, the training flag, its name and whoever else holds it are none the wiser.
+#: What each of PyTorch's layers becomes. Ours are subclasses with the same state, so that a layer changes its class
+#: and stays the same object: parameters, hooks, the training flag, its name and whoever else holds it are none the
+#: wiser.
 SUCCESSORS: dict[type[nn.Module], type[nn.Module]] = {
     nn.Linear: linear.Linear,
     nn.MaxPool2d: max_pool.MaxPool2d,
@@ -73,7 +74,8 @@ class FusedReLU(nn.ReLU):
 
 
 class FusedPReLU(nn.PReLU):
-    """A PReLU that the layer before it computes; it stays in its place and keeps its weight, and so does the state_dict."""
+    """A PReLU that the layer before it computes; it stays in its place and keeps its weight, and so does the
+    state_dict."""
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         return input
@@ -85,15 +87,18 @@ class FusedPReLU(nn.PReLU):
 def replace(model: nn.Module, *, types: Iterable[type[nn.Module]] | None = None, fuse: bool = False) -> Report:
     """Swaps, in place, each of PyTorch's layers in `model` that there is one of ours for.
 
-    A layer stays the same object and keeps its parameters, hooks, training flag and name; an optimiser goes on with it, and
-    the `state_dict` stays the same. Subclasses, parametrised layers and what ours cannot compute are left, and reported.
+    A layer stays the same object and keeps its parameters, hooks, training flag and name; an optimiser goes on with
+    it, and the `state_dict` stays the same. Subclasses, parametrised layers and what ours cannot compute are left,
+    and reported.
 
     Args:
         model: any module, `model` itself included.
-        types: which of PyTorch's types to swap; all of `nn.Linear`, `nn.MaxPool2d`, `nn.AvgPool2d`, `nn.PReLU`, `nn.ReLU` if left out.
-        fuse: whether, in an `nn.Sequential`, a ReLU or PReLU after a linear layer is computed by that layer, in one pass. Both keep their
-            places and parameters; the linear layer then gives the activation's output to whoever looks in between, so that
-            layers with hooks, and layers that the model holds in several places, are not fused.
+        types: which of PyTorch's types to swap; all of `nn.Linear`, `nn.MaxPool2d`, `nn.AvgPool2d`, `nn.PReLU`,
+            `nn.ReLU` if left out.
+        fuse: whether, in an `nn.Sequential`, a ReLU or PReLU after a linear layer is computed by that layer, in one
+            pass. Both keep their places and parameters; the linear layer then gives the activation's output to
+            whoever looks in between, so that layers with hooks, and layers that the model holds in several places,
+            are not fused.
     """
     chosen = set(SUCCESSORS if types is None else types)
     unknown = chosen - set(SUCCESSORS)
@@ -174,7 +179,9 @@ def _fuse(model: nn.Module, chosen: set[type[nn.Module]]) -> Iterator[tuple[nn.M
                 kinds
                 and {nn.Linear, type(activation)} <= chosen
                 and getattr(layer, "activation", None) is None
-                and all(places[id(m)] == 1 and not _hooked(m) and "forward" not in m.__dict__ for m in (layer, activation))
+                and all(
+                    places[id(m)] == 1 and not _hooked(m) and "forward" not in m.__dict__ for m in (layer, activation)
+                )
                 and (type(layer) is linear.Linear or _unfit(layer, nn.Linear) is None)
                 and _unfit(activation, type(activation)) is None
                 and _channels_fit(layer, activation)

@@ -32,9 +32,7 @@ def _backward_twice(ctx: Any, ddx: Tensor) -> tuple[Tensor, None]:
     return scale_add_backward(ddx, scale), None
 
 
-scale_add_forward = define(
-    "ferrolayer::scale_add", fake=empty_like, save=_save, backward=_backward, vmap=elementwise
-)
+scale_add_forward = define("ferrolayer::scale_add", fake=empty_like, save=_save, backward=_backward, vmap=elementwise)
 scale_add_backward = define(
     "ferrolayer::scale_add_backward", fake=empty_like, save=_save, backward=_backward_twice, vmap=elementwise
 )

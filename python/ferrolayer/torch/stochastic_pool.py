@@ -1,8 +1,8 @@
 """Stochastic pooling over two dimensions (Zeiler & Fergus, ICLR 2013, arXiv 1301.3557).
 
 With `a = max(x, 0)` over a window and `p_i = a_i / sum a`, training draws one position of each window by `p`, and
-evaluation gives the mean of all, `sum p_i a_i`. Where no element of a window is above zero the output is 0 and no gradient
-goes back.
+evaluation gives the mean of all, `sum p_i a_i`. Where no element of a window is above zero the output is 0 and no
+gradient goes back.
 """
 
 from __future__ import annotations
@@ -77,9 +77,7 @@ def _backward_expectation(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
     return dx, *(None,) * _ARGUMENTS
 
 
-def reference_expectation(
-    x: Tensor, kh: int, kw: int, sh: int, sw: int, ph: int, pw: int, ceil_mode: bool
-) -> Tensor:
+def reference_expectation(x: Tensor, kh: int, kw: int, sh: int, sw: int, ph: int, pw: int, ceil_mode: bool) -> Tensor:
     """`sum a² / sum a` in PyTorch's operations, differentiable any number of times."""
     # Squares of 16 bits, and differences of their sums, would be left with few digits.
     a = x.relu() if x.dtype.itemsize > 2 else x.relu().float()
@@ -134,8 +132,8 @@ def stochastic_pool2d(
         padding: positions around the image, at most half the window; never drawn.
         ceil_mode: whether an incomplete last window counts.
         training: whether to draw.
-        generator: what to draw from, on `input`'s kind of device; PyTorch's default generator of that device if left out, so that
-            `torch.manual_seed` repeats the draws. A captured CUDA graph draws anew at each replay.
+        generator: what to draw from, on `input`'s kind of device; PyTorch's default generator of that device if
+            left out, so that `torch.manual_seed` repeats the draws. A captured CUDA graph draws anew at each replay.
 
     Returns:
         `(N, C, Ho, Wo)` or `(C, Ho, Wo)`: see `avg_pool2d`.
@@ -167,7 +165,8 @@ def _draw_state(device: torch.device, generator: torch.Generator | None) -> Tens
 
 
 class StochasticPool2d(torch.nn.Module):
-    """While training, one element of each window, drawn by its share of the window's sum; else their mean by these shares.
+    """While training, one element of each window, drawn by its share of the window's sum; else their mean by these
+    shares.
 
     With `a = max(x, 0)`: `y = x_i` with probability `a_i / sum a`; in evaluation `y = sum a_i² / sum a`.
 
