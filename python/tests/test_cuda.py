@@ -8,11 +8,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import ferrolayer.torch as fl
 import pytest
 import samples
 import torch
 from samples import SAMPLES, network, step
+
+import ferrolayer.torch as fl
 
 pytestmark = pytest.mark.gpu
 
@@ -48,7 +49,9 @@ print("captured")
 def test_capture_without_warming_up():
     """Kernels are loaded while the capture runs: the first call of all in a process of its own."""
     code = ALONE.format(tests=str(Path(__file__).parent))
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=dict(os.environ))
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, env=dict(os.environ)
+    )
     assert done.returncode == 0, done.stderr
     assert "captured" in done.stdout
 
