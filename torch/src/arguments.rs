@@ -6,7 +6,7 @@ use ferrolayer::{Element, Tensor};
 
 use crate::error::torch_name;
 use crate::schema::{Kind, Parameter, Signature};
-use crate::stack::Stack;
+use crate::stack::{Parts, Stack};
 use crate::{AnyTensor, Error, Result, Value};
 
 /// The arguments of a call, to be taken in the schema's order, each as what the schema says it is.
@@ -63,8 +63,10 @@ impl<'a> Arguments<'a> {
     /// As [`Arguments::any`]; [`Error::Argument`] for another type.
     #[inline]
     pub fn tensor<T: Element>(&mut self) -> Result<Tensor<T>> {
-        let tensor = self.any()?;
-        self.of(tensor)
+        match self.optional_tensor()? {
+            Some(tensor) => Ok(tensor),
+            None => Err(self.error(&self.signature.parameters()[self.next - 1], "None".into(), "a tensor".into())),
+        }
     }
 
     /// A tensor of this type, or `None`.
@@ -73,8 +75,21 @@ impl<'a> Arguments<'a> {
     /// As [`Arguments::tensor`].
     #[inline]
     pub fn optional_tensor<T: Element>(&mut self) -> Result<Option<Tensor<T>>> {
-        let tensor = self.optional_any()?;
-        tensor.map(|tensor| self.of(tensor)).transpose()
+        let parameter = self.parameter(Kind::Tensor)?;
+        let got = match &mut self.source {
+            Source::Stack(stack) => match stack.tensor(self.next - 1, parameter)? {
+                Some(parts) if parts.dtype == T::DTYPE => return parts.tensor().map(Some),
+                Some(parts) => parts.dtype,
+                None => return Ok(None),
+            },
+            Source::Values(_) => match self.tensor_at(parameter)? {
+                Some(tensor) if tensor.dtype() == T::DTYPE => return Ok(tensor.of()),
+                Some(tensor) => tensor.dtype(),
+                None => return Ok(None),
+            },
+        };
+        let expected = format!("{}; .to() makes it so", torch_name(T::DTYPE));
+        Err(self.error(parameter, torch_name(got).into(), expected))
     }
 
     /// An `int` or a `SymInt`.
@@ -157,7 +172,7 @@ impl<'a> Arguments<'a> {
     #[inline]
     fn tensor_at(&mut self, parameter: &'static Parameter) -> Result<Option<AnyTensor>> {
         let value = match &mut self.source {
-            Source::Stack(stack) => return stack.tensor(self.next - 1, parameter),
+            Source::Stack(stack) => return stack.tensor(self.next - 1, parameter)?.map(Parts::any).transpose(),
             Source::Values(values) => values.next(),
         };
         match value {
@@ -177,16 +192,7 @@ impl<'a> Arguments<'a> {
         Ok((parameter, value))
     }
 
-    #[inline]
-    fn of<T: Element>(&self, tensor: AnyTensor) -> Result<Tensor<T>> {
-        let got = tensor.dtype();
-        tensor.of().ok_or_else(|| {
-            let parameter = &self.signature.parameters()[self.next - 1];
-            let expected = format!("{}; .to() makes it so", torch_name(T::DTYPE));
-            self.error(parameter, torch_name(got).into(), expected)
-        })
-    }
-
+    #[cold]
     fn not_that(&self, parameter: &'static Parameter, got: &Value) -> Error {
         let expected = match parameter.kind {
             Kind::Tensor => "a tensor",
@@ -204,6 +210,7 @@ impl<'a> Arguments<'a> {
         self.error(parameter, got, expected.into())
     }
 
+    #[cold]
     fn error(&self, parameter: &'static Parameter, got: String, expected: String) -> Error {
         let (operator, argument) = (self.signature.name(), self.signature.argument(parameter));
         Error::Argument { operator, argument, got, expected }

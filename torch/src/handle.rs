@@ -26,6 +26,18 @@ impl Drop for Handle {
     }
 }
 
+/// The place on C++'s heap where an owned `torch::Tensor` is.
+///
+/// Of no size, so that a box of it is no more than that address.
+#[derive(Debug)]
+pub(crate) struct TensorCell;
+
+impl Drop for TensorCell {
+    fn drop(&mut self) {
+        drop(Handle(NonNull::from(self).cast()));
+    }
+}
+
 impl Handle {
     /// # Safety
     /// `raw` is null, or a tensor's handle that no one else owns.
@@ -38,6 +50,21 @@ impl Handle {
         let raw = self.as_raw();
         std::mem::forget(self);
         raw
+    }
+
+    /// As the owner of memory. The box has the tensor's own address: no memory is taken for it.
+    #[inline]
+    pub fn into_owner(self) -> Box<TensorCell> {
+        let raw: *mut TensorCell = self.into_raw().cast();
+        // SAFETY: a box of a type of no size may be at any address that is not null.
+        unsafe { Box::from_raw(raw) }
+    }
+
+    /// The tensor of such a box.
+    #[inline]
+    pub fn from_owner(owner: Box<TensorCell>) -> Self {
+        // Not dropped, but owned by the handle from now on.
+        Self(NonNull::from(Box::leak(owner)).cast())
     }
 
     pub fn as_raw(&self) -> RawTensor {
@@ -133,7 +160,7 @@ unsafe impl Allocator for TorchMemory {
         let allocated = Handle::empty(self.symbols, request.shape, request.strides, dtype, self.device)
             .and_then(|handle| Ok((handle.address(self.symbols)?, handle)));
         match allocated {
-            Ok((address, handle)) => Ok(Foreign { address, owner: Box::new(handle) }),
+            Ok((address, handle)) => Ok(Foreign { address, owner: handle.into_owner() }),
             Err(error) => Err(ferrolayer::Error::Allocator(Box::new(error))),
         }
     }

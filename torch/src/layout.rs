@@ -66,22 +66,3 @@ fn prefers_channels_last(shape: [usize; 4], strides: [usize; 4]) -> bool {
     }
     true
 }
-
-/// Run by the compiler where it can, and here where it cannot.
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn orders_are_pytorchs() {
-        let order = |shape: &[usize], strides: &[usize]| {
-            let order = Order::of(shape, strides);
-            (order.strides.to_vec(), order.scattered)
-        };
-        assert_eq!(order(&[2, 3, 4, 5], &[60, 20, 5, 1]), (vec![60, 20, 5, 1], false));
-        assert_eq!(order(&[2, 3, 4, 5], &[60, 1, 15, 3]), (vec![60, 1, 15, 3], false));
-        assert_eq!(order(&[2, 3, 4, 5], &[120, 1, 30, 6]), (vec![60, 1, 15, 3], true));
-        assert_eq!(order(&[5, 4], &[1, 5]), (vec![4, 1], true));
-        assert_eq!(order(&[2, 1, 4, 5], &[20, 1, 5, 1]), (vec![20, 1, 5, 1], false));
-    }
-}

@@ -3,6 +3,7 @@
 //! Python's lock is held while arguments are read and results made, and let go while the operator computes: what it waits
 //! for may be held by a thread that waits for Python.
 
+use std::borrow::Cow;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ use crate::layout::{Dims, Order};
 use crate::library::KEYS;
 use crate::operator::Entry;
 use crate::schema::{Kind, Parameter, Signature};
-use crate::stack::{check_count, not_ours, panicked, tensor_of};
+use crate::stack::{Parts, check_count, not_ours, panicked};
 use crate::value::for_any;
 use crate::{Error, Result, Value, devices};
 
@@ -160,10 +161,13 @@ fn value(
         let (operator, argument) = (signature.name(), signature.argument(parameter));
         Failure::from(Error::Argument { operator, argument, got, expected: expected.into() })
     };
+    if object.is_none() {
+        return Err(refused("None".into(), "a tensor"));
+    }
     let dtype = object.getattr(intern!(py, "dtype"))?;
     let name = || dtype.str().map_or("of another type".into(), |name| name.to_string());
     let Some(dtype) = torch.type_of(&dtype) else {
-        return Err(refused(name(), "a tensor of floating point, or of unsigned or large integers; use .float()"));
+        return Err(refused(name(), "a tensor of floating point; use .float()"));
     };
     let shape = dims(&object.getattr(intern!(py, "shape"))?)?;
     let strides = dims(&object.call_method0(intern!(py, "stride"))?)?;
@@ -201,10 +205,8 @@ fn value(
     let owner =
         PythonTensor { object: memory.unbind(), shape: shape.clone(), strides: Dims::from_slice(&order.strides) };
     let memory = Foreign { address, owner: Box::new(owner) };
-    // SAFETY: the owner is a tensor with this shape and this order in memory, on this device. Callers of operators, as those
-    // of torch's own, do not write to arguments meanwhile, and do not read those that are declared as written.
-    let tensor = unsafe { tensor_of(dtype, device, &shape, &order.strides, memory)? };
-    Ok(Value::Tensor(tensor))
+    let parts = Parts { dtype, device, shape: &shape, strides: Cow::Borrowed(&order.strides), memory };
+    Ok(Value::Tensor(parts.any()?))
 }
 
 fn dims(object: &Bound<'_, PyAny>) -> PyResult<Dims> {

@@ -4,6 +4,7 @@
 //! null, or a cell on C++'s heap that holds the 64 bits, ours to free. Python's lock is not held.
 
 use std::any::Any;
+use std::borrow::Cow;
 use std::ffi::CString;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use ferrolayer::{DType, Device, Element, Tensor};
 use smallvec::SmallVec;
 
 use crate::arguments::{Arguments, Source};
-use crate::handle::{Handle, TorchMemory};
+use crate::handle::{Handle, TensorCell, TorchMemory};
 use crate::layout::{Dims, Order};
 use crate::operator::{Call, Operator, kernel_of};
 use crate::schema::{Kind, Parameter, Signature};
@@ -145,9 +146,9 @@ impl<'a> Stack<'a> {
         }
     }
 
-    /// An argument that is a tensor.
+    /// An argument that is a tensor, or `None`.
     #[inline]
-    pub fn tensor(&mut self, index: usize, parameter: &'static Parameter) -> Result<Option<AnyTensor>> {
+    pub fn tensor(&mut self, index: usize, parameter: &'static Parameter) -> Result<Option<Parts<'_>>> {
         self.taken = index + 1;
         let Some(bits) = self.bits(index, parameter) else { return Ok(None) };
         // SAFETY: a tensor's slot holds an owned handle.
@@ -174,7 +175,7 @@ impl<'a> Stack<'a> {
         };
         let order = Order::of(shape, strides);
         let memory = if !order.scattered && address.is_multiple_of(alignment) {
-            Foreign { address, owner: Box::new(handle) }
+            Foreign { address, owner: handle.into_owner() }
         } else {
             let code = symbols.code_of(dtype);
             let copy = Handle::empty(symbols, shape, &order.strides, code, (device_type, device_index))?;
@@ -185,12 +186,10 @@ impl<'a> Stack<'a> {
                 self.written.push((handle, copy.clone()));
                 Foreign { address, owner: Box::new(copy) }
             } else {
-                Foreign { address, owner: Box::new(copy) }
+                Foreign { address, owner: copy.into_owner() }
             }
         };
-        // SAFETY: the owner is a tensor with this shape and this order in memory, on this device. libtorch's callers, as
-        // those of its own ops, do not write to arguments meanwhile, and do not read those that are declared as written.
-        unsafe { tensor_of(dtype, device, shape, &order.strides, memory) }.map(Some)
+        Ok(Some(Parts { dtype, device, shape, strides: order.strides, memory }))
     }
 
     /// Writes back what the operator wrote to copies.
@@ -220,32 +219,43 @@ struct Facts<'a> {
 /// The tensor lives, and is not resized, while the facts are used.
 #[inline]
 unsafe fn facts<'a>(symbols: &Symbols, raw: RawTensor) -> Result<Facts<'a>, (&'static str, &'static str)> {
-    let (mut dtype, mut device_type, mut dims) = (0, 0, 0);
-    let (mut sizes, mut strides) = (ptr::null(), ptr::null());
+    let (mut dtype, mut device_type) = (0, 0);
     // SAFETY: the tensor lives, and the results may be written. An undefined tensor, Python's None, has a type of its own,
-    // and is asked nothing else. The strides of a tensor that has none stay null.
+    // and is asked nothing else.
     unsafe {
         (symbols.dtype)(raw, &mut dtype);
         let Some(dtype) = symbols.type_of(dtype) else {
-            return Err((
-                "None, or of a type that is not computed",
-                "a tensor of floating point, or of unsigned or large integers; use .float()",
-            ));
+            return Err(("None, or of a type that is not computed", "a tensor of floating point; use .float()"));
         };
         (symbols.device_type)(raw, &mut device_type);
+        match dimensions(symbols, raw) {
+            Some((shape, strides)) => Ok(Facts { dtype, device_type, shape, strides }),
+            None => Err(("not strided", "a dense tensor; use .to_dense()")),
+        }
+    }
+}
+
+/// Shape and strides; `None` for a tensor that has none.
+///
+/// # Safety
+/// The tensor is defined. It lives, and is not resized, while they are used.
+#[inline]
+unsafe fn dimensions<'a>(symbols: &Symbols, raw: RawTensor) -> Option<(&'a [usize], &'a [usize])> {
+    let (mut dims, mut sizes, mut strides) = (0, ptr::null(), ptr::null());
+    // SAFETY: the results may be written, and stay null where there are none. The tensor has as many of both as dimensions;
+    // none is negative.
+    unsafe {
         (symbols.dim)(raw, &mut dims);
+        if dims == 0 {
+            return Some((&[], &[]));
+        }
         (symbols.sizes)(raw, &mut sizes);
         (symbols.strides)(raw, &mut strides);
-        if dims == 0 {
-            return Ok(Facts { dtype, device_type, shape: &[], strides: &[] });
-        }
         if sizes.is_null() || strides.is_null() {
-            return Err(("not strided", "a dense tensor; use .to_dense()"));
+            return None;
         }
-        // They belong to the tensor, which nobody resizes during the call, and none is negative.
-        let shape = slice::from_raw_parts(sizes.cast(), dims as usize);
-        let strides = slice::from_raw_parts(strides.cast(), dims as usize);
-        Ok(Facts { dtype, device_type, shape, strides })
+        let len = dims as usize;
+        Some((slice::from_raw_parts(sizes.cast(), len), slice::from_raw_parts(strides.cast(), len)))
     }
 }
 
@@ -275,29 +285,38 @@ fn gpu<'l>(
     Ok((*index, device))
 }
 
-/// A tensor of this type.
-///
-/// # Safety
-/// As [`Tensor::from_foreign`]'s.
-#[inline]
-pub(crate) unsafe fn tensor_of(
-    dtype: DType,
-    device: &Device,
-    shape: &[usize],
-    strides: &[usize],
-    memory: Foreign,
-) -> Result<AnyTensor> {
-    // SAFETY: the caller's, for each.
-    unsafe {
-        Ok(match dtype {
-            DType::F32 => AnyTensor::F32(Tensor::from_foreign(device, shape, strides, memory)?),
-            DType::F64 => AnyTensor::F64(Tensor::from_foreign(device, shape, strides, memory)?),
-            DType::F16 => AnyTensor::F16(Tensor::from_foreign(device, shape, strides, memory)?),
-            DType::Bf16 => AnyTensor::Bf16(Tensor::from_foreign(device, shape, strides, memory)?),
-            DType::U8 => AnyTensor::U8(Tensor::from_foreign(device, shape, strides, memory)?),
-            DType::U16 => AnyTensor::U16(Tensor::from_foreign(device, shape, strides, memory)?),
-            DType::U32 => AnyTensor::U32(Tensor::from_foreign(device, shape, strides, memory)?),
-            DType::U64 => AnyTensor::U64(Tensor::from_foreign(device, shape, strides, memory)?),
+/// What a tensor is made of. The memory's owner is a tensor of PyTorch's with this shape and this order in memory, on this
+/// device; the shape and the strides live as long.
+pub(crate) struct Parts<'a> {
+    pub dtype: DType,
+    pub device: &'a Device,
+    pub shape: &'a [usize],
+    pub strides: Cow<'a, [usize]>,
+    pub memory: Foreign,
+}
+
+impl Parts<'_> {
+    /// The tensor, whose element type is known to be this.
+    #[inline]
+    pub fn tensor<T: Element>(self) -> Result<Tensor<T>> {
+        debug_assert_eq!(self.dtype, T::DTYPE);
+        // SAFETY: the owner is such a tensor. PyTorch's callers, as those of its own ops, do not write to arguments
+        // meanwhile, and do not read those that are declared as written.
+        Ok(unsafe { Tensor::from_foreign(self.device, self.shape, &self.strides, self.memory)? })
+    }
+
+    /// The tensor.
+    #[inline]
+    pub fn any(self) -> Result<AnyTensor> {
+        Ok(match self.dtype {
+            DType::F32 => AnyTensor::F32(self.tensor()?),
+            DType::F64 => AnyTensor::F64(self.tensor()?),
+            DType::F16 => AnyTensor::F16(self.tensor()?),
+            DType::Bf16 => AnyTensor::Bf16(self.tensor()?),
+            DType::U8 => AnyTensor::U8(self.tensor()?),
+            DType::U16 => AnyTensor::U16(self.tensor()?),
+            DType::U32 => AnyTensor::U32(self.tensor()?),
+            DType::U64 => AnyTensor::U64(self.tensor()?),
             other => unreachable!("{other}: no type of PyTorch's is taken for it"),
         })
     }
@@ -310,11 +329,13 @@ pub(crate) unsafe fn tensor_of(
 #[inline]
 unsafe fn hand_over(symbols: &Symbols, signature: &'static Signature, outputs: Outputs, stack: *mut u64) -> Result<()> {
     check_count(signature, &outputs)?;
+    let mut outputs = outputs.0;
     let mut handles = SmallVec::<[Handle; 4]>::new();
-    for output in outputs.0 {
+    // From the last to the first, which need not be moved.
+    while let Some(output) = outputs.pop() {
         handles.push(for_any!(output, tensor as T => handle_of(symbols, tensor)?));
     }
-    for (index, handle) in handles.into_iter().enumerate() {
+    for (index, handle) in handles.into_iter().rev().enumerate() {
         // SAFETY: the caller's, and there are as many.
         unsafe { stack.add(index).write(handle.into_raw().expose_provenance() as u64) };
     }
@@ -338,14 +359,13 @@ pub(crate) fn check_count(signature: &'static Signature, outputs: &Outputs) -> R
 /// The handle of the tensor whose memory this is.
 #[inline]
 fn handle_of<T: Element>(symbols: &Symbols, tensor: Tensor<T>) -> Result<Handle> {
-    let [shape, strides] = [tensor.shape(), tensor.strides()].map(Dims::from_slice);
-    let owner = tensor.into_foreign().and_then(|memory| memory.owner.downcast::<Handle>().ok());
-    let handle = *owner.ok_or_else(not_ours)?;
+    let (shape, strides) = (Dims::from_slice(tensor.shape()), Dims::from_slice(tensor.strides()));
+    let owner = tensor.into_foreign().and_then(|memory| memory.owner.downcast::<TensorCell>().ok());
+    let handle = Handle::from_owner(owner.ok_or_else(not_ours)?);
     // SAFETY: the handle lives below.
-    match unsafe { facts(symbols, handle.as_raw()) } {
-        Ok(facts) if *facts.shape == *shape && *facts.strides == *strides => Ok(handle),
-        _ => handle.view(symbols, &shape, &strides),
-    }
+    let (known, at) = unsafe { dimensions(symbols, handle.as_raw()) }.unwrap_or_default();
+    // A body may have given another view of what it made.
+    if *known == *shape && *at == *strides { Ok(handle) } else { handle.view(symbols, &shape, &strides) }
 }
 
 /// What to say of a result that is no tensor of PyTorch's.
