@@ -17,8 +17,8 @@ def functions() -> dict[str, Callable[..., Any]]:
 class Array:
     """An array of Ferrolayer's own memory, on the CPU or a GPU.
 
-    `numpy.asarray`, `cupy.from_dlpack`, `jax.dlpack.from_dlpack` and `torch.from_dlpack` make arrays of their own of it,
-    which share the memory.
+    `numpy.asarray`, `cupy.from_dlpack`, `jax.dlpack.from_dlpack` and `torch.from_dlpack` make arrays of their own of
+    it, which share the memory.
     """
 
     @property

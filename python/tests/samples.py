@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import ferrolayer.torch as fl
 import torch
 import torch.nn.functional as F
-from ferrolayer.torch import functional
 from torch import Tensor, nn
+
+import ferrolayer.torch as fl
+from ferrolayer.torch import functional
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,12 @@ SAMPLES = [
         (IMAGE,),
         lambda x: F.max_pool2d(x, (3, 2), (2, 1), (1, 0), ceil_mode=True),
     ),
-    Sample("max_pool2d", lambda x: functional.max_pool2d(x, 2, dilation=2), (IMAGE[1:],), lambda x: F.max_pool2d(x, 2, dilation=2)),
+    Sample(
+        "max_pool2d",
+        lambda x: functional.max_pool2d(x, 2, dilation=2),
+        (IMAGE[1:],),
+        lambda x: F.max_pool2d(x, 2, dilation=2),
+    ),
     Sample(
         "max_pool2d_with_indices",
         lambda x: functional.max_pool2d_with_indices(x, 3)[0],

@@ -8,11 +8,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import ferrolayer.torch as fl
 import pytest
 import samples
 import torch
 from samples import SAMPLES, network, step
+
+import ferrolayer.torch as fl
 
 pytestmark = pytest.mark.gpu
 
@@ -32,7 +33,6 @@ import ferrolayer.torch as fl
 from samples import network
 x = torch.randn(2, 1, 18, 18, device="cuda", requires_grad=True)
 model = network().cuda()
-state = torch.cuda.Stream()
 torch.ones(4, device="cuda") @ torch.ones(4, device="cuda")
 torch.cuda.synchronize()
 graph = torch.cuda.CUDAGraph()
@@ -48,7 +48,9 @@ print("captured")
 def test_capture_without_warming_up():
     """Kernels are loaded while the capture runs: the first call of all in a process of its own."""
     code = ALONE.format(tests=str(Path(__file__).parent))
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=dict(os.environ))
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, env=dict(os.environ)
+    )
     assert done.returncode == 0, done.stderr
     assert "captured" in done.stdout
 
@@ -156,7 +158,7 @@ def test_nothing_waits_for_the_gpu(sample):
     # That mode sees PyTorch's own waiting alone. Ours would make the call last as long as the work before it.
     torch.cuda.synchronize()
     end = torch.cuda.Event()
-    torch.cuda._sleep(2_000_000_000)
+    torch.cuda._sleep(500_000_000)
     with torch.no_grad():
         sample.function(*inputs)
     end.record()

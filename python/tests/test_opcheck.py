@@ -6,14 +6,15 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-import ferrolayer.torch as fl
 import laws
 import pytest
 import samples
 import torch
-from ferrolayer.torch import functional
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
+
+import ferrolayer.torch as fl
+from ferrolayer.torch import functional
 
 SHAPE = (2, 3, 7, 6)
 #: kh, kw, sh, sw, ph, pw.
@@ -65,7 +66,10 @@ def avg_pool() -> list[Inputs]:
 
 def plain_pool() -> list[Inputs]:
     windows = [(*W, True), (*SQUARE, False), (*W, False), (*SQUARE, False)]
-    return [*((x, *window) for x, window in zip(kinds(), windows, strict=True)), (images(shape=(1, 2, 20, 19)), *LARGE, False)]
+    return [
+        *((x, *window) for x, window in zip(kinds(), windows, strict=True)),
+        (images(shape=(1, 2, 20, 19)), *LARGE, False),
+    ]
 
 
 def stochastic_pool() -> list[Inputs]:
@@ -215,7 +219,9 @@ def test_every_function_has_samples():
     functions = {name for name in functional.__all__ if inspect.isfunction(getattr(functional, name))}
     assert functions == {sample.name for sample in samples.SAMPLES} == set(functional.__all__)
     made = {type(make()).__name__ for make, _, _ in samples.MODULES}
-    modules = {name for name in fl.__all__ if inspect.isclass(kind := getattr(fl, name)) and issubclass(kind, torch.nn.Module)}
+    modules = {
+        name for name in fl.__all__ if inspect.isclass(kind := getattr(fl, name)) and issubclass(kind, torch.nn.Module)
+    }
     assert made == modules
 
 

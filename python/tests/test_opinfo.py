@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import ferrolayer.torch as fl
 import pytest
 import torch
-from ferrolayer.torch import functional
 from torch import Tensor, nn
+
+import ferrolayer.torch as fl
+from ferrolayer.torch import functional
 
 pytest.importorskip("expecttest", reason="PyTorch's test inputs want the package expecttest")
 inputs_of_functions = pytest.importorskip("torch.testing._internal.common_methods_invocations")
@@ -132,9 +133,7 @@ def test_refusals_of_functions(device, name):
 @pytest.mark.parametrize("kind", MODULES, ids=lambda kind: kind.__name__)
 def test_samples_of_modules(device, kind, training):
     info = of_module(kind)
-    samples = info.module_inputs_func(
-        info, device=device, dtype=torch.float32, requires_grad=True, training=training
-    )
+    samples = info.module_inputs_func(info, device=device, dtype=torch.float32, requires_grad=True, training=training)
     for sample in samples:
         arguments, kwargs = sample.constructor_input.args, sample.constructor_input.kwargs
         theirs = kind(*arguments, **kwargs).to(device).train(training)
@@ -161,8 +160,7 @@ def test_refusals_of_modules(kind):
     )
     assert errors
     for error in errors:
-        sample = error.module_error_input
+        of_layer, of_input = error.module_error_input.constructor_input, error.module_error_input.forward_input
         for layer in (kind, MODULES[kind]):
             with pytest.raises(error.error_type, match=error.error_regex):
-                made = layer(*sample.constructor_input.args, **sample.constructor_input.kwargs)
-                made(*sample.forward_input.args, **sample.forward_input.kwargs)
+                layer(*of_layer.args, **of_layer.kwargs)(*of_input.args, **of_input.kwargs)

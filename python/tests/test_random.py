@@ -12,14 +12,15 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from ferrolayer.torch import functional
-from ferrolayer.torch.stochastic_pool import stochastic_pool_forward
 from torch import Tensor
 from windows import Windows
 
+from ferrolayer.torch import functional
+from ferrolayer.torch.stochastic_pool import stochastic_pool_forward
+
 pytest.importorskip("hypothesis")
-from hypothesis import HealthCheck, assume, given, settings  # noqa: E402
-from hypothesis import strategies as st  # noqa: E402
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
 
 EXAMPLES = int(os.environ.get("FERROLAYER_EXAMPLES", "0"))
 # An example's time says nothing: the first of each kind builds what the others share.
@@ -161,7 +162,9 @@ def seeds() -> Any:
 def test_max_pool2d(device, data):
     x = data.draw(images(data.draw(dtypes(device)), device))
     window = data.draw(windows(dilated=True))
-    compare(lambda x: functional.max_pool2d(x, **window), lambda x: F.max_pool2d(x, **window), [x], data.draw(seeds()), 25)
+    compare(
+        lambda x: functional.max_pool2d(x, **window), lambda x: F.max_pool2d(x, **window), [x], data.draw(seeds()), 25
+    )
     try:
         expected, indices = F.max_pool2d(x.cpu().double(), **window, return_indices=True)
     except RuntimeError:
@@ -277,7 +280,9 @@ def test_stochastic_gradients_go_where_the_draw_was(device, data):
     (dx,) = torch.autograd.grad(y, leaf, dy.to(device))
     at = F.one_hot(indices.cpu().long() & 0xFFFF, by_formula.positions + 1)[..., :-1].unflatten(-1, size)
     close = tolerance(x.dtype, 25)
-    torch.testing.assert_close((by_formula.take(x.cpu().double()) * at).sum((-2, -1)), y.detach().cpu().double(), **close)
+    torch.testing.assert_close(
+        (by_formula.take(x.cpu().double()) * at).sum((-2, -1)), y.detach().cpu().double(), **close
+    )
     torch.testing.assert_close(by_formula.put(at * dy.double()[..., None, None]), dx.cpu().double(), **close)
 
 
@@ -324,9 +329,7 @@ def test_add2(device, data):
 def test_scale_add(device, data):
     x = data.draw(tensors(data.draw(any_shape()), data.draw(dtypes(device)), device))
     scale, constant = (data.draw(st.sampled_from([-1.5, 0.0, 0.25, 3.0])) for _ in range(2))
-    compare(
-        lambda x: functional.scale_add(x, scale, constant), lambda x: x * scale + constant, [x], data.draw(seeds())
-    )
+    compare(lambda x: functional.scale_add(x, scale, constant), lambda x: x * scale + constant, [x], data.draw(seeds()))
 
 
 @random_inputs
@@ -336,7 +339,10 @@ def test_linear(device, data):
     leading = data.draw(st.lists(st.integers(1, 4), max_size=3))
     features, outputs = data.draw(st.integers(1, 40)), data.draw(st.integers(1, 20))
     activation = data.draw(st.sampled_from([None, "relu", "prelu"]))
-    inputs = [data.draw(tensors((*leading, features), dtype, device)), data.draw(tensors((outputs, features), dtype, device))]
+    inputs = [
+        data.draw(tensors((*leading, features), dtype, device)),
+        data.draw(tensors((outputs, features), dtype, device)),
+    ]
     bias = data.draw(st.booleans())
     if bias:
         inputs.append(data.draw(tensors((outputs,), dtype, device)))

@@ -1,6 +1,7 @@
 """Every op against what PyTorch computes, over the stored cases of tests/vectors: forward and every gradient.
 
-Where an op is to differ from PyTorch its check quotes docs/SPEC.md, "Differences from PyTorch", and holds the op to that.
+Where an op is to differ from PyTorch its check quotes docs/SPEC.md, "Differences from PyTorch", and holds the op to
+that.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ from typing import Any
 import pytest
 import torch
 import vectors
-from ferrolayer.torch import GaussianPool2d, functional
 from torch import Tensor
 from vectors import Trial
 from windows import Windows
+
+from ferrolayer.torch import GaussianPool2d, functional
 
 # What the vectors hold and the package does not: losses and optimisers are PyTorch's there.
 ABSENT = {"softmax_cross_entropy", "sgd", "adam"}
@@ -54,8 +56,9 @@ def max_pool(trial: Trial) -> None:
     if index.dtype is not torch.int64:
         trial.wrong.append(f"index is {index.dtype}")
 
-    # "Max: of several NaN in a window the first wins, as of other equals; PyTorch keeps the last. A window whose positions
-    # all lie outside the image has minus infinity and passes no gradient on; PyTorch's index points outside the image."
+    # "Max: of several NaN in a window the first wins, as of other equals; PyTorch keeps the last. A window whose
+    # positions all lie outside the image has minus infinity and passes no gradient on; PyTorch's index points outside
+    # the image."
     windows = windows_of(case)
     nan = windows.take(x.detach().cpu()).isnan() & windows.inside
     first = torch.where(nan, windows.pixel, windows.height * windows.width).flatten(-2).amin(-1)
@@ -187,7 +190,9 @@ def prelu(trial: Trial) -> None:
     trial.close("y", y, 1, (slope * host).abs())
     trial.close("dx", got["dx"], 1, (slope * dy).abs())
     terms = torch.where(host > 0, 0, (host * dy).abs()).movedim(1, 0).flatten(1).sum(1)
-    trial.close("dalpha", got["dalpha"], host.numel() // case["slopes"], terms if case["slopes"] > 1 else terms.sum(0, True))
+    trial.close(
+        "dalpha", got["dalpha"], host.numel() // case["slopes"], terms if case["slopes"] > 1 else terms.sum(0, True)
+    )
 
 
 def relu(trial: Trial) -> None:

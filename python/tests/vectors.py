@@ -1,6 +1,7 @@
 """Reads tests/vectors: what PyTorch gave, on its CPU, for 2,460 stored cases; and how nearly a result must equal that.
 
-Inputs are made anew from a case's seed by the generator's own `values`; the README beside the vectors describes the files.
+Inputs are made anew from a case's seed by the generator's own `values`; the README beside the vectors describes the
+files.
 """
 
 from __future__ import annotations

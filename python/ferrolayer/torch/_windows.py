@@ -84,8 +84,7 @@ def check(x: Tensor, w: Window, dh: int = 1, dw: int = 1, ceil_mode: bool = Fals
         raise RuntimeError(f"dilation should be greater than zero, but got dilationH: {dh} dilationW: {dw}")
     if any(n == 0 for n in x.shape[-3:]):
         raise RuntimeError(
-            "Expected 3D or 4D (batch mode) tensor with optional 0 dim batch size for input, but got:"
-            f"{list(x.shape)}"
+            f"Expected 3D or 4D (batch mode) tensor with optional 0 dim batch size for input, but got:{list(x.shape)}"
         )
     if ph > kh // 2 or pw > kw // 2:
         raise RuntimeError(

@@ -61,12 +61,9 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
     """
     if is_compiling() or transforming() or weight.dtype is not input.dtype or weight.dim() != 1 or any_autocast():
         return _prelu(input, weight)
-    if (weight.requires_grad or input.requires_grad) and torch.is_grad_enabled():
-        forward = _apply
-    else:
-        forward = _raw
+    record = (weight.requires_grad or input.requires_grad) and torch.is_grad_enabled()
     try:
-        return forward(input, weight)
+        return _apply(input, weight) if record else _raw(input, weight)
     except RuntimeError:
         return _prelu(input, weight)
 
