@@ -1,7 +1,7 @@
 //! How ops that treat each element by itself walk their tensors.
 //!
 //! A block takes a tile of consecutive elements, a thread four of them: one access of 16 bytes an input, or of 8 for 16-bit types. Whole tensors begin
-//! at multiples of 256 bytes, so that these are aligned; the last, incomplete four go one by one. Bound by memory.
+//! at multiples of 16 bytes, so that these are aligned; the last, incomplete four go one by one. Bound by memory.
 
 use cuda_std::prelude::*;
 

@@ -23,7 +23,9 @@ def pools(**window):
 @pytest.mark.parametrize("layout", ["dense", "channels_last", "strided"])
 def test_is_torchs(device, layout, window):
     ours, theirs = pools(**window)
-    laws.agree(ours, theirs, [laws.images(2, 3, 8, 7, device=device, layout=layout)])
+    # On a GPU PyTorch's backward of padded channels-last images is wrong (seen with 2.11); on the CPU it is right.
+    of_cpu = lambda x: theirs(x.cpu()).to(x.device)  # noqa: E731
+    laws.agree(ours, of_cpu, [laws.images(2, 3, 8, 7, device=device, layout=layout)])
     laws.agree(ours, theirs, [laws.images(3, 8, 7, device=device)])
 
 

@@ -22,7 +22,7 @@ pub fn tests() -> Vec<Trial> {
         on_real_gpu("device::a_fault_names_the_launch_and_aborts_nothing", fault_in_a_child),
         on_real_gpu("device::streams_are_devices", streams_are_devices),
         on_real_gpu("device::a_stream_made_elsewhere", a_stream_made_elsewhere),
-        on_real_gpu("device::loads_while_another_stream_is_captured", loads_during_a_capture),
+        on_real_gpu("device::loads_while_another_stream_is_captured", |_| in_a_child(CAPTURE, "0")),
         on_cpu("device::tells_what_is_here", tells_what_is_here),
         on_real_gpu("device::works_from_many_threads", works_from_many_threads),
     ];
@@ -111,7 +111,7 @@ pub unsafe fn does_nothing(_y: GlobalMut<f32>) {}
 
 /// Someone else captures a stream in the mode that allows no thread to load anything, as `torch.cuda.graph` does. GPUs are
 /// opened meanwhile, on that stream and on a new one, and a kernel is loaded and launched; the capture holds the launch.
-fn loads_during_a_capture(_: &Device) -> Outcome {
+fn loads_during_a_capture() -> Outcome {
     let context = Arc::new(cust::context::Context::new(cust::device::Device::get_device(0)?)?);
     let stream = libcuda::Stream::new(&context)?;
     let mut memory = Gpu::new(0)?.allocate::<f32>(4)?;
@@ -153,8 +153,10 @@ fn works_from_many_threads(gpu: &Device) -> Outcome {
     })
 }
 
-/// Says which fault a child is to have.
-const CHILD: &str = "FERROLAYER_TEST_FAULT";
+/// Says what a child is to do.
+const CHILD: &str = "FERROLAYER_TEST_CHILD";
+/// A capture, which for its time keeps all threads of a process from what it cannot hold.
+const CAPTURE: &str = "capture";
 /// A read far outside a buffer.
 const OUTSIDE: &str = "outside";
 /// What a panic on the device becomes.
@@ -170,17 +172,21 @@ pub unsafe fn traps(_y: GlobalMut<f32>) {
     panic!("a trap");
 }
 
-/// A fault takes the whole process's GPU with it, so that a process of its own has it.
+/// Does it in a process of its own.
+fn in_a_child(kind: &str, blocking: &str) -> Outcome {
+    let child =
+        Command::new(std::env::current_exe()?).env(CHILD, kind).env("FERROLAYER_LAUNCH_BLOCKING", blocking).output()?;
+    let said = String::from_utf8_lossy(&child.stdout).into_owned() + &String::from_utf8_lossy(&child.stderr);
+    if !child.status.success() || !said.contains(DONE) {
+        return Err(format!("{kind}, blocking {blocking}: {}, said:\n{said}", child.status).into());
+    }
+    Ok(())
+}
+
+/// A fault takes the whole process's GPU with it.
 fn fault_in_a_child(gpu: &Device) -> Outcome {
     for (blocking, fault) in [("0", OUTSIDE), ("1", OUTSIDE), ("0", TRAP)] {
-        let child = Command::new(std::env::current_exe()?)
-            .env(CHILD, fault)
-            .env("FERROLAYER_LAUNCH_BLOCKING", blocking)
-            .output()?;
-        let said = String::from_utf8_lossy(&child.stdout).into_owned() + &String::from_utf8_lossy(&child.stderr);
-        if !child.status.success() || !said.contains("fault was told") {
-            return Err(format!("{fault}, blocking {blocking}: {}, said:\n{said}", child.status).into());
-        }
+        in_a_child(fault, blocking)?;
     }
     // The way back: another process, and this one, whose context is its own, never lost the GPU.
     let next = Command::new(std::env::current_exe()?)
@@ -195,41 +201,47 @@ fn fault_in_a_child(gpu: &Device) -> Outcome {
     Ok(())
 }
 
-/// In the child: has the fault, and sees that the error says so and that nothing aborts afterwards.
+/// What a child says that came to its end.
+const DONE: &str = "done in the child";
+
+/// In a child: does what it is asked for, and ends.
 pub fn run_child_if_asked() {
     let Some(kind) = std::env::var_os(CHILD) else { return };
-    let fault = || -> Result<(), Failed> {
-        let gpu = Gpu::new(0)?;
-        let (x, mut y) = (gpu.upload(&[1.0f32; 8])?, gpu.allocate::<f32>(8)?);
-        let device = Device::Gpu(gpu.clone());
-        let tensor = Tensor::full(&device, &[8], 1.0f32)?;
-        gpu.synchronize()?;
-        let (name, result) = if kind == TRAP {
-            // SAFETY: the kernel touches nothing.
-            ("traps", unsafe { TRAPPING.launch(&gpu, LaunchDims::new(1, 1), Traps { _y: &mut y }) })
-        } else {
-            // More elements than any GPU has memory for: some block leaves what is mapped.
-            let blocks = 1 << 28;
-            let launch = ReluForward::<f32> { x: Some(&x), y: &mut y, n: u64::from(blocks) * 1024 };
-            // SAFETY: none; the process ends after this test.
-            ("relu_forward_f32", unsafe { gpu.launch(LaunchDims::new(blocks, BLOCK), launch) })
-        };
-        let result = result.and_then(|()| gpu.synchronize());
-        let Err(Error::KernelFault { launches, .. }) = &result else {
-            return Err(format!("expected a kernel's fault, got {result:?}").into());
-        };
-        assert!(launches.len() == 1 && launches[0].contains(name), "{launches:?}");
-        println!("{}", result.unwrap_err());
-        // Later calls say it too, and nothing panics or aborts while what is left is dropped.
-        assert!(relu::forward(&tensor).and_then(|y| y.to_vec()).is_err());
-        Ok(())
-    };
-    match fault() {
-        Ok(()) => println!("fault was told"),
+    let done = if kind == CAPTURE { loads_during_a_capture() } else { has_fault(kind == TRAP) };
+    match done {
+        Ok(()) => println!("{DONE}"),
         Err(failed) => {
             println!("{}", failed.message().unwrap_or("failed"));
             std::process::exit(1);
         }
     }
     std::process::exit(0);
+}
+
+/// Has the fault, and sees that the error says so and that nothing aborts afterwards.
+fn has_fault(trap: bool) -> Outcome {
+    let gpu = Gpu::new(0)?;
+    let (x, mut y) = (gpu.upload(&[1.0f32; 8])?, gpu.allocate::<f32>(8)?);
+    let device = Device::Gpu(gpu.clone());
+    let tensor = Tensor::full(&device, &[8], 1.0f32)?;
+    gpu.synchronize()?;
+    let (name, result) = if trap {
+        // SAFETY: the kernel touches nothing.
+        ("traps", unsafe { TRAPPING.launch(&gpu, LaunchDims::new(1, 1), Traps { _y: &mut y }) })
+    } else {
+        // More elements than any GPU has memory for: some block leaves what is mapped.
+        let blocks = 1 << 28;
+        let launch = ReluForward::<f32> { x: Some(&x), y: &mut y, n: u64::from(blocks) * 1024 };
+        // SAFETY: none; the process ends after this test.
+        ("relu_forward_f32", unsafe { gpu.launch(LaunchDims::new(blocks, BLOCK), launch) })
+    };
+    let result = result.and_then(|()| gpu.synchronize());
+    let Err(Error::KernelFault { launches, .. }) = &result else {
+        return Err(format!("expected a kernel's fault, got {result:?}").into());
+    };
+    assert!(launches.len() == 1 && launches[0].contains(name), "{launches:?}");
+    println!("{}", result.unwrap_err());
+    // Later calls say it too, and nothing panics or aborts while what is left is dropped.
+    assert!(relu::forward(&tensor).and_then(|y| y.to_vec()).is_err());
+    Ok(())
 }

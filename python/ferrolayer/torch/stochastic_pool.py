@@ -81,6 +81,8 @@ def reference_expectation(x: Tensor, kh: int, kw: int, sh: int, sw: int, ph: int
     """`sum a² / sum a` in PyTorch's operations, differentiable any number of times."""
     # Squares of 16 bits, and differences of their sums, would be left with few digits.
     a = x.relu() if x.dtype.itemsize > 2 else x.relu().float()
+    # Row-major: the gradient of PyTorch's averages is wrong for padded channels-last images on a GPU (seen with 2.11).
+    a = a.contiguous()
     squares, total = (
         torch.nn.functional.avg_pool2d(values, (kh, kw), (sh, sw), (ph, pw), ceil_mode, divisor_override=1)
         for values in (a * a, a)

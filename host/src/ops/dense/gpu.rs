@@ -115,7 +115,7 @@ impl<T: Real> OnGpu for Forward<'_, T> {
                 let z = z.as_mut().map(|z| &mut **z as MemoryMut<'_>);
                 let kernel = DenseForward::<S, SIDE> { x, w, y, z, b, alpha, parts, shape, activation };
                 // SAFETY: the buffers are of the shapes that `dense::forward` checked, the workspace of the plan's parts
-                // where it is split; whole tensors and the workspace begin at multiples of 256 bytes; the plan's grid
+                // where it is split; whole tensors and the workspace begin at multiples of 16 bytes; the plan's grid
                 // covers the product.
                 unsafe { gpu.launch(dims, kernel)? }
             });
@@ -238,7 +238,7 @@ impl<T: Real> OnGpu for Backward<'_, T> {
                 let (dims, shape) = (dx_plan.dims(), dx_plan.shape);
                 let into = dx_plan.is_split().then_some(&mut parts as MemoryMut<'_>);
                 // SAFETY: `dz` and `dy` are `[N, O]`, `w` `[O, I]`, `dx` `[N, I]`, and the workspace holds the plan's parts;
-                // all begin at multiples of 256 bytes; the plan's grid covers the product.
+                // all begin at multiples of 16 bytes; the plan's grid covers the product.
                 for_tile!(dx_plan.tile, SIDE, unsafe {
                     if makes_dz {
                         gpu.launch(dims, DenseDx::<f32, S, SIDE> { dz: &dz, w, dx, parts: into, shape, beta })?
