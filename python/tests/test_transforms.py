@@ -310,15 +310,15 @@ def test_nothing_is_leaked():
     import gc
     import weakref
 
-    for sample in SAMPLES:
+    def watched(sample: samples.Sample) -> list[weakref.ref[torch.Tensor]]:
         inputs = sample.inputs(requires_grad=True)
         y = sample.function(*inputs)
         y.sum().backward()
-        watched = [weakref.ref(t) for t in (y, *inputs)]
-        storage = [weakref.ref(t.untyped_storage()) for t in (y,)]
-        del y, inputs
-        gc.collect()
-        assert not any(ref() is not None for ref in (*watched, *storage)), sample.name
+        return [weakref.ref(tensor) for tensor in (y, *inputs)]
+
+    references = {name: watched(sample) for name, sample in zip(samples.named(SAMPLES), SAMPLES, strict=True)}
+    gc.collect()
+    assert not {name for name, found in references.items() if any(tensor() is not None for tensor in found)}
 
 
 def test_no_warnings():

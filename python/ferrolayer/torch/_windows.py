@@ -49,7 +49,10 @@ def output_length(length: int, size: int, stride: int, padding: int, dilation: i
         return slack // stride + 1
     # A last window that would begin past the image and its first padding does not count. Not by `if`, which would tie a
     # program compiled for free sizes to those of which the same is true.
-    return torch.sym_min((slack + stride - 1) // stride, (length + padding - 1) // stride) + 1
+    fitting, beginning = (slack + stride - 1) // stride, (length + padding - 1) // stride
+    # Compilers see through `min`; what symbols are left after them it would compare.
+    smaller = min if type(fitting) is int and type(beginning) is int else torch.sym_min
+    return smaller(fitting, beginning) + 1
 
 
 def output_size(
