@@ -30,5 +30,5 @@ def seed() -> None:
     """The same numbers in each run."""
     torch.manual_seed(0)
     torch._dynamo.reset()
-    # Code that inductor of torch 2.4 compiled with -ffast-math sets the processor to flush subnormal numbers when loaded.
+    # Code that inductor of torch 2.4 compiled with -ffast-math has the processor flush subnormal numbers once loaded.
     torch.set_flush_denormal(False)
