@@ -23,6 +23,7 @@ pub fn tests() -> Vec<Trial> {
         on_real_gpu("device::streams_are_devices", streams_are_devices),
         on_real_gpu("device::a_stream_made_elsewhere", a_stream_made_elsewhere),
         on_real_gpu("device::loads_while_another_stream_is_captured", |_| in_a_child(CAPTURE, "0")),
+        on_real_gpu("device::opening_leaves_the_threads_context", opening_leaves_the_threads_context),
         on_cpu("device::tells_what_is_here", tells_what_is_here),
         on_real_gpu("device::works_from_many_threads", works_from_many_threads),
     ];
@@ -112,9 +113,10 @@ pub unsafe fn does_nothing(_y: GlobalMut<f32>) {}
 /// Someone else captures a stream in the mode that allows no thread to load anything, as `torch.cuda.graph` does. GPUs are
 /// opened meanwhile, on that stream and on a new one, and a kernel is loaded and launched; the capture holds the launch.
 fn loads_during_a_capture() -> Outcome {
+    // Before all else: it starts the driver.
+    let mut memory = Gpu::new(0)?.allocate::<f32>(4)?;
     let context = Arc::new(cust::context::Context::new(cust::device::Device::get_device(0)?)?);
     let stream = libcuda::Stream::new(&context)?;
-    let mut memory = Gpu::new(0)?.allocate::<f32>(4)?;
     stream.begin_capture(libcuda::CaptureMode::Global)?;
     // SAFETY: the stream is of the primary context and outlives the GPU.
     let gpu = unsafe { GpuOptions::default().open_on_stream(0, stream.raw().cast())? };
@@ -125,6 +127,16 @@ fn loads_during_a_capture() -> Outcome {
     assert_eq!(graph.kernels().len(), 1);
     graph.launch(&stream)?;
     Ok(stream.synchronize()?)
+}
+
+/// A thread without a current context, whose device is no one's choice, stays so.
+fn opening_leaves_the_threads_context(_: &Device) -> Outcome {
+    let opened = std::thread::spawn(|| -> Result<bool, Box<dyn std::error::Error + Send + Sync>> {
+        libcuda::primary_context(cust::device::Device::get_device(0)?)?;
+        Ok(cust::context::CurrentContext::get_device().is_ok())
+    });
+    assert!(!opened.join().expect("no panic")?, "a context is current");
+    Ok(())
 }
 
 /// On any machine, and as the devices have it.

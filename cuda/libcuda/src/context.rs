@@ -8,6 +8,7 @@ use std::marker::PhantomData;
 use std::ptr::null_mut;
 
 use cust::context::Context;
+use cust::device::Device;
 
 use crate::driver;
 use crate::error::DriverError;
@@ -46,6 +47,20 @@ impl Drop for Current<'_> {
             let _ = unsafe { driver::cuCtxPopCurrent_v2(&mut popped) };
         }
     }
+}
+
+/// The device's primary context.
+///
+/// What is current on this thread stays so. cust's `Context::new` makes its context current, and with it the device that other
+/// libraries of the process, PyTorch among them, take for the one that was chosen.
+pub fn primary_context(device: Device) -> Result<Context, DriverError> {
+    let mut before = null_mut();
+    // SAFETY: the result may be written.
+    unsafe { driver::cuCtxGetCurrent(&mut before) }?;
+    let context = Context::new(device).map_err(|error| DriverError::from_cust("cuDevicePrimaryCtxRetain", error));
+    // SAFETY: the context was current just now; null, where there was none, is none again.
+    unsafe { driver::cuCtxSetCurrent(before) }?;
+    context
 }
 
 /// Runs `f` with `context` current on this thread, and makes the one before current again, also when `f` panics.

@@ -65,7 +65,7 @@ mod symbols;
 mod tensor_map;
 mod trampoline;
 
-pub use context::{Current, with_current};
+pub use context::{Current, primary_context, with_current};
 pub use error::DriverError;
 pub use event::Event;
 pub use function::{Function, FunctionAttributes};

@@ -140,7 +140,8 @@ impl Card {
             |call, during: String| move |error| Error::Driver { during, source: DriverError::from_cust(call, error) };
         cust::init(cust::CudaFlags::empty()).map_err(cust("cuInit", during("starting")))?;
         let device = cust::device::Device::get_device(ordinal).map_err(cust("cuDeviceGet", during("opening")))?;
-        let context = Context::new(device).map_err(cust("cuDevicePrimaryCtxRetain", during("opening")))?;
+        let context =
+            libcuda::primary_context(device).map_err(|source| Error::Driver { during: during("opening"), source })?;
         // Keep what was freed for the next allocation instead of giving it back at each synchronisation.
         libcuda::set_release_threshold(&context, u64::MAX)
             .map_err(|source| Error::Driver { during: during("setting up the memory pool of"), source })?;
