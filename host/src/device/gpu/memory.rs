@@ -78,9 +78,14 @@ impl<T: Element> GpuBuffer<T> {
 
     /// Someone else's memory, if it is, and no graph uses it.
     pub(crate) fn into_foreign(self) -> Option<Foreign> {
-        match Arc::into_inner(self.allocation)?.origin.take()? {
-            Origin::Foreign(memory) => Some(memory),
-            Origin::Stream | Origin::Pool(_) => None,
+        let mut allocation = Arc::into_inner(self.allocation)?;
+        match allocation.origin.take() {
+            Some(Origin::Foreign(memory)) => Some(memory),
+            // It goes back where it is from, as the allocation is dropped.
+            own => {
+                allocation.origin = own;
+                None
+            }
         }
     }
 
