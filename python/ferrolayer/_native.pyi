@@ -11,9 +11,6 @@ def register() -> str:
 def doctor() -> list[tuple[str, str, str]]:
     """What the machine has: (what, "good" | "missing" | "bad", text). Never raises."""
 
-def functions() -> dict[str, Callable[..., Any]]:
-    """The operators as plain functions of tensors, around PyTorch's dispatcher."""
-
 class Array:
     """An array of Ferrolayer's own memory, on the CPU or a GPU.
 

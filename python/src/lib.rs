@@ -8,14 +8,12 @@ mod layouts;
 mod ops;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyCFunction, PyDict};
 
 /// What `import ferrolayer` loads.
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_function(wrap_pyfunction!(register, module)?)?;
-    module.add_function(wrap_pyfunction!(functions, module)?)?;
     module.add_class::<arrays::Array>()?;
     module.add_function(wrap_pyfunction!(arrays::array_functions, module)?)?;
     module.add_function(wrap_pyfunction!(doctor::doctor, module)?)
@@ -27,15 +25,4 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
 #[pyfunction]
 fn register(py: Python<'_>) -> PyResult<&'static str> {
     Ok(ferrolayer_torch::register(py, "ferrolayer", &ops::ALL)?.name())
-}
-
-/// Each operator as a function that takes torch's tensors, by position, and goes round PyTorch's dispatcher.
-#[pyfunction]
-fn functions(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
-    let functions = PyDict::new(py);
-    for entry in ops::ALL {
-        let function: Bound<'_, PyCFunction> = ferrolayer_torch::function(py, entry)?;
-        functions.set_item(entry.name(), function)?;
-    }
-    Ok(functions)
 }

@@ -63,5 +63,4 @@ pub use gradients::{Wanted, ordered_like};
 pub use library::{Door, register};
 pub use op::{Backward, Forward, Kept, TorchOp, TorchOps};
 pub use operator::{Entry, Operator, Outputs};
-pub use python::function;
 pub use value::{AnyTensor, Value};

@@ -42,10 +42,7 @@ pub(crate) fn register(py: Python<'_>, namespace: &str, operators: &[Entry]) -> 
 
 /// The operator as a Python function that takes the schema's arguments by position and returns a tensor, a tuple of them, or
 /// None. It goes round PyTorch's dispatcher: there is no autograd, no autocast and no tracing of it.
-///
-/// # Errors
-/// Python's own.
-pub fn function(py: Python<'_>, entry: Entry) -> PyResult<Bound<'_, PyCFunction>> {
+fn function(py: Python<'_>, entry: Entry) -> PyResult<Bound<'_, PyCFunction>> {
     PyCFunction::new_closure(py, None, None, move |arguments: &Bound<'_, PyTuple>, _: Option<&Bound<'_, PyDict>>| {
         call(arguments.py(), entry, arguments)
     })
