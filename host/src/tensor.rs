@@ -8,8 +8,8 @@ use std::sync::Arc;
 use ndarray::{ArrayBase, ArrayD, Data, Dimension, IxDyn};
 
 use crate::device::memory::{HostMemory, vec_of};
-use crate::device::{Device, Foreign, GpuBuffer, allocator};
-use crate::layout::{Dims, is_dense, row_major, same_places};
+use crate::device::{Device, GpuBuffer};
+use crate::layout::{Dims, row_major, same_places};
 use crate::{Element, Error, Layout, Result};
 
 /// The number of elements of a shape, if memory can be addressed that holds as many of these.
@@ -170,58 +170,6 @@ impl<T: Element> Tensor<T> {
 
     fn new(device: &Device, shape: &[usize], strides: Dims, storage: Storage<T>) -> Self {
         Self { shape: Dims::from_slice(shape), strides, device: device.clone(), storage: Arc::new(storage) }
-    }
-
-    /// A tensor of someone else's memory: nothing is copied, and the memory is not freed here, but its owner dropped, once
-    /// no tensor and no graph uses it. Writing to the tensor writes there while it is the memory's only owner; else it gets
-    /// memory of its device first, as any tensor that is shared.
-    ///
-    /// On a GPU the memory begins at a multiple of 16 bytes, unless it is a single element: kernels take 16 bytes at once.
-    /// On [`Device::Shapes`] the owner is dropped at once.
-    ///
-    /// # Errors
-    /// [`Error::Argument`] for strides that do not name each of the first places once (a slice, or a dimension that is
-    /// repeated), and for an address that is null or not aligned: copy what is in such memory. [`Error::Shape`] for more
-    /// elements than memory can have.
-    ///
-    /// # Safety
-    /// Until the owner is dropped, `memory.address` is that of as many elements in the device's memory as the shape has,
-    /// which hold values, and may be written if the tensor is. While a tensor has the memory no one else writes to it, and
-    /// while one is written no one else reads it: other tensors of the same memory, or of a part of it, included. On a GPU
-    /// others do so in the order of the device's stream, where the owner's memory may be used again as soon as it is
-    /// dropped.
-    pub unsafe fn from_foreign(device: &Device, shape: &[usize], strides: &[usize], memory: Foreign) -> Result<Self> {
-        const OP: &str = "Tensor::from_foreign";
-        let len = elements::<T>(OP, "shape", shape)?;
-        if !is_dense(shape, strides) {
-            return Err(Error::Argument {
-                op: OP,
-                argument: "strides",
-                got: format!("{strides:?}"),
-                expected: format!("those of a dense tensor of shape {shape:?}; any other has to be copied"),
-            });
-        }
-        let storage = match device {
-            // SAFETY: the caller's.
-            Device::Cpu(_) => Storage::Cpu(unsafe { HostMemory::foreign(allocator::GIVEN, memory, len)? }),
-            // SAFETY: the caller's.
-            Device::Gpu(gpu) => Storage::Gpu(unsafe { GpuBuffer::foreign(gpu, allocator::GIVEN, memory, len)? }),
-            Device::Shapes => Storage::Nothing,
-        };
-        Ok(Self::new(device, shape, Dims::from_slice(strides), storage))
-    }
-
-    /// The memory of a tensor that is not of the device's own memory, given back to whom it belongs: what
-    /// [`Tensor::from_foreign`] was given, or an [`Allocator`](crate::device::Allocator) gave. Its elements are where this
-    /// tensor's [`shape`](Self::shape) and [`strides`](Self::strides) say.
-    ///
-    /// `None`, and the tensor dropped, where the memory is the device's own, or another tensor or a graph has it too.
-    pub fn into_foreign(self) -> Option<Foreign> {
-        match Arc::into_inner(self.storage)? {
-            Storage::Cpu(memory) => memory.into_foreign(),
-            Storage::Gpu(buffer) => buffer.into_foreign(),
-            Storage::Nothing => None,
-        }
     }
 
     /// The size of each dimension; `[]` for a scalar.
