@@ -109,9 +109,9 @@ def compare(device: torch.device, backend: str, steps: int, batch: int) -> int:
         print(f"largest difference from one process with whole batches: {difference:.1e} (at most {TOLERANCE:.0e})")
         print(f"last loss of the first process's share {loss:.4f}, of the whole batch {loss_alone:.4f}")
         print("as it should be" if good else "NOT as it should be")
-    verdict = torch.tensor(float(good), device=device)
-    dist.all_reduce(verdict, dist.ReduceOp.MIN)
-    return 0 if verdict.item() == 1 else 1
+    # Not agreed on by one more collective: torchrun fails where any process does, and gloo's threads, which still hold
+    # the tensors of a collective when it returns, abort a process that ends before they have let go of them.
+    return 0 if good else 1
 
 
 if __name__ == "__main__":
