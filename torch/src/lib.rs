@@ -42,6 +42,7 @@
 
 mod arguments;
 mod devices;
+mod direct;
 mod error;
 mod gradients;
 mod handle;
@@ -50,6 +51,7 @@ mod library;
 mod op;
 mod operator;
 mod python;
+mod python_symbols;
 mod schema;
 mod stack;
 mod symbols;

@@ -8,6 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
+use crate::direct;
 use crate::operator::Entry;
 use crate::python;
 use crate::symbols::{RawLibrary, Symbols};
@@ -48,6 +49,10 @@ impl Door {
 /// }
 /// ```
 ///
+/// Where this PyTorch has what it takes, `torch.ops.<namespace>.<name>.default` has two more attributes, functions for code
+/// that calls small operators often: `run` is the operator, round the dispatcher where that has nothing to add; `direct` gives
+/// `None` where it has, or the operator fails. `ferrolayer.torch.define` makes use of them.
+///
 /// An operator computes, and no more: shapes for `torch.compile` and gradients are told in Python, by
 /// `torch.library.register_fake` and `register_autograd`.
 ///
@@ -65,7 +70,19 @@ pub fn register(py: Python<'_>, namespace: &str, operators: &[Entry]) -> PyResul
     });
     if !fresh.is_empty() {
         match door {
-            Some(symbols) => py.detach(|| through_c(symbols, namespace, &fresh)).map_err(PyRuntimeError::new_err)?,
+            Some(symbols) => {
+                py.detach(|| through_c(symbols, namespace, &fresh)).map_err(PyRuntimeError::new_err)?;
+                let registered = py.import("torch")?.getattr("ops")?.getattr(namespace)?;
+                for entry in fresh {
+                    let operator = registered.getattr(entry.name())?.getattr("default")?;
+                    // What stands behind the object, which looks at its arguments in Python first.
+                    let bare = operator.getattr_opt("_op")?.unwrap_or_else(|| operator.clone());
+                    if let Some([direct, run]) = direct::functions(py, entry, &bare)? {
+                        operator.setattr("direct", direct)?;
+                        operator.setattr("run", run)?;
+                    }
+                }
+            }
             None => python::register(py, namespace, &fresh)?,
         }
     }

@@ -31,7 +31,7 @@ pub(crate) unsafe extern "C-unwind" fn kernel<O: Operator>(stack: *mut u64, inpu
     let (signature, call) = kernel_of::<O>();
     debug_assert_eq!((inputs, outputs), (signature.parameters().len() as u64, signature.outputs as u64));
     // SAFETY: the caller's; the counts are the schema's, by which libtorch made the stack.
-    if let Err(message) = unsafe { run(signature, call, stack) } {
+    if let Err(message) = unsafe { run(signature, call, stack, Optional::InCells) } {
         fail(&message);
     }
 }
@@ -45,14 +45,30 @@ fn fail(message: &str) -> ! {
     unsafe { (symbols.check_fail)(c"ferrolayer".as_ptr(), c"".as_ptr(), 0, message.as_ptr()) }
 }
 
+/// How arguments that may be `None` are on a stack.
+#[derive(Clone, Copy)]
+pub(crate) enum Optional {
+    /// As libtorch has them: null for `None`, or a cell on C++'s heap, ours to free.
+    InCells,
+    /// As others are; a bit for each argument that is `None`.
+    Absent(u32),
+}
+
+/// Runs the operator; what went wrong as its caller is to read it.
+///
 /// # Safety
-/// As [`kernel`]'s.
+/// As [`kernel`]'s, with the arguments that may be `None` as `optional` says.
 #[inline]
-unsafe fn run(signature: &'static Signature, call: Call, stack: *mut u64) -> Result<(), String> {
+pub(crate) unsafe fn run(
+    signature: &'static Signature,
+    call: Call,
+    stack: *mut u64,
+    optional: Optional,
+) -> Result<(), String> {
     let work = || {
         let symbols = Symbols::get().expect("libtorch called");
         // SAFETY: the caller's.
-        let inputs = unsafe { Stack::new(symbols, signature, stack) };
+        let inputs = unsafe { Stack::new(symbols, signature, stack, optional) };
         let mut arguments = Arguments::new(signature, Source::Stack(inputs));
         let outputs = call(&mut arguments)?;
         if let Source::Stack(stack) = arguments.into_source() {
@@ -79,6 +95,7 @@ pub(crate) struct Stack<'a> {
     symbols: &'static Symbols,
     signature: &'static Signature,
     slots: &'a mut [u64],
+    optional: Optional,
     /// How many were taken; the rest is still to be freed.
     taken: usize,
     /// The GPU of the last tensor, and its stream's device.
@@ -104,19 +121,26 @@ impl<'a> Stack<'a> {
     /// # Safety
     /// `stack` holds arguments as `signature` says; they are no one else's.
     #[inline]
-    unsafe fn new(symbols: &'static Symbols, signature: &'static Signature, stack: *mut u64) -> Self {
+    unsafe fn new(
+        symbols: &'static Symbols,
+        signature: &'static Signature,
+        stack: *mut u64,
+        optional: Optional,
+    ) -> Self {
         let inputs = signature.parameters().len();
         // SAFETY: the caller's. A stack without arguments may be null.
         let slots = if inputs == 0 { &mut [][..] } else { unsafe { slice::from_raw_parts_mut(stack, inputs) } };
-        Self { symbols, signature, slots, taken: 0, gpu: None, written: Vec::new() }
+        Self { symbols, signature, slots, optional, taken: 0, gpu: None, written: Vec::new() }
     }
 
     /// The bits of an argument; `None` for Python's `None`. An optional argument's cell is freed.
     #[inline]
     fn bits(&self, index: usize, parameter: &Parameter) -> Option<u64> {
         let bits = self.slots[index];
-        if !parameter.optional {
-            return Some(bits);
+        match self.optional {
+            Optional::Absent(none) => return (none >> index & 1 == 0).then_some(bits),
+            Optional::InCells if !parameter.optional => return Some(bits),
+            Optional::InCells => {}
         }
         let cell: *mut u64 = ptr::with_exposed_provenance_mut(bits as usize);
         if cell.is_null() {

@@ -191,11 +191,11 @@ fn place(dtype: DType) -> usize {
 }
 
 /// A library that the process has loaded.
-struct Loaded(*mut c_void);
+pub(crate) struct Loaded(*mut c_void);
 
 impl Loaded {
     /// By the name that it was built with; it is not loaded if it is not.
-    fn find(name: &CStr) -> Option<Self> {
+    pub fn find(name: &CStr) -> Option<Self> {
         // SAFETY: no code runs, since nothing is loaded. The handle is never closed, so that the symbols stay.
         let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
         (!handle.is_null()).then_some(Self(handle))
@@ -203,7 +203,7 @@ impl Loaded {
 
     /// # Safety
     /// `F` is a function pointer of the type that the library declares for this name.
-    unsafe fn symbol<F>(&self, name: &CStr) -> Option<F> {
+    pub unsafe fn symbol<F>(&self, name: &CStr) -> Option<F> {
         const { assert!(size_of::<F>() == size_of::<*mut c_void>(), "a function pointer") };
         // SAFETY: the handle came from `dlopen`.
         let symbol = unsafe { libc::dlsym(self.0, name.as_ptr()) };

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-from torch import Tensor
+from torch import Tensor, is_grad_enabled
 from torch.compiler import is_compiling
 
 from ._operator import define, transforming
@@ -22,13 +21,16 @@ def _backward(ctx: Any, dy: Tensor) -> tuple[Tensor, Tensor]:
 
 
 add2_forward = define("ferrolayer::add2", fake=empty_like, save=_save, backward=_backward, vmap=pointwise)
-_raw, _apply = add2_forward.raw, add2_forward.apply
+_direct, _apply = add2_forward.direct, add2_forward.apply
 
 
 def add2(a: Tensor, b: Tensor) -> Tensor:
     """`y = a + b`, with `a` and `b` of one shape, which is also `y`'s. Both gradients are `dy`."""
-    if is_compiling() or transforming():
-        return add2_forward(a, b)
-    if (a.requires_grad or b.requires_grad) and torch.is_grad_enabled():
-        return _apply(a, b)
-    return _raw(a, b)
+    if not is_compiling():
+        if not (is_grad_enabled() and (a.requires_grad or b.requires_grad)):
+            y = _direct(a, b)
+            if y is not None:
+                return y
+        elif not transforming():
+            return _apply(a, b)
+    return add2_forward(a, b)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, is_grad_enabled
 from torch.compiler import is_compiling
 
 from ._operator import define, transforming
@@ -24,13 +24,13 @@ def _fake_backward(dy: Tensor, height: int, width: int, *rest: Any) -> Tensor:
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], y: Tensor) -> None:
-    x, *ctx.arguments = inputs
-    ctx.size = x.shape[2:]
+    x, *rest = inputs
+    ctx.arguments = (*x.shape[2:], *rest)
 
 
 def _backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
-    backward = avg_pool_backward if torch.is_grad_enabled() else avg_pool_backward.raw
-    return backward(dy, *ctx.size, *ctx.arguments), *(None,) * 9
+    backward = avg_pool_backward if is_grad_enabled() else avg_pool_backward.raw
+    return backward(dy, *ctx.arguments), *(None,) * 9
 
 
 def _save_arguments(ctx: Any, inputs: tuple[Any, ...], dx: Tensor) -> None:
@@ -50,7 +50,7 @@ avg_pool_backward = define(
     backward=_backward_twice,
     vmap=folding(0),
 )
-_raw, _apply = avg_pool_forward.raw, avg_pool_forward.apply
+_direct, _apply = avg_pool_forward.direct, avg_pool_forward.apply
 
 
 def avg_pool2d(
@@ -77,28 +77,25 @@ def avg_pool2d(
         `(N, C, Ho, Wo)` or `(C, Ho, Wo)`, with `Ho = (H + 2 * padding - kernel_size) // stride + 1` and `Wo` alike,
         rounded up with `ceil_mode`.
     """
-    traced = is_compiling() or transforming()
-    w = window("avg_pool2d", kernel_size, stride, padding, not traced)
-    if divisor_override is None:
-        divisor = 0
-    elif divisor_override == 0:
+    eager = not is_compiling()
+    w = window("avg_pool2d", kernel_size, stride, padding, eager)
+    if divisor_override == 0:
         raise RuntimeError("divisor must be not zero")
-    else:
-        divisor = divisor_override
-    if traced:
-        forward = avg_pool_forward
-    elif input.requires_grad and torch.is_grad_enabled():
-        forward = _apply
-    else:
-        forward = _raw
+    rest = (*w, ceil_mode, count_include_pad, divisor_override or 0)
+    if eager:
+        if not (input.requires_grad and is_grad_enabled()):
+            y = _direct(input, *rest)
+            if y is not None:
+                return y
+        elif input.dim() == 4 and not transforming():
+            try:
+                return _apply(input, rest)
+            except RuntimeError:
+                pass
+    check(input, w, 1, 1, ceil_mode)
     if input.dim() == 3:
-        check(input, w, 1, 1, ceil_mode)
-        return forward(input.unsqueeze(0), *w, ceil_mode, count_include_pad, divisor).squeeze(0)
-    try:
-        return forward(input, *w, ceil_mode, count_include_pad, divisor)
-    except RuntimeError:
-        check(input, w, 1, 1, ceil_mode)
-        raise
+        return avg_pool_forward(input.unsqueeze(0), *rest).squeeze(0)
+    return avg_pool_forward(input, *rest)
 
 
 class AvgPool2d(torch.nn.AvgPool2d):

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, is_grad_enabled
 from torch.compiler import is_compiling
 
 from ._operator import define, differentiably, transforming
@@ -51,7 +51,7 @@ def _save(ctx: Any, inputs: tuple[Any, ...], y: Tensor) -> None:
 
 def _backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
     inputs, needs = ctx.saved_tensors, ctx.needs_input_grad[:3]
-    if torch.is_grad_enabled():
+    if is_grad_enabled():
         gradients = differentiably(lambda *inputs: reference(*inputs, *ctx.arguments), inputs, needs, dy)
     else:
         found = _raw_backward(dy, *inputs, *ctx.arguments, *needs)
@@ -102,7 +102,7 @@ def _factors(
 
 gaussian_pool_forward = define("ferrolayer::gaussian_pool", fake=_fake, save=_save, backward=_backward, vmap=folding(0))
 _raw_backward = define("ferrolayer::gaussian_pool_backward", fake=_fake_backward).raw
-_raw, _apply = gaussian_pool_forward.raw, gaussian_pool_forward.apply
+_direct, _apply = gaussian_pool_forward.direct, gaussian_pool_forward.apply
 
 
 def gaussian_pool2d(
@@ -132,29 +132,29 @@ def gaussian_pool2d(
     Returns:
         `(N, C * K, Ho, Wo)` or `(C * K, Ho, Wo)`, channel `c * K + k` by Gaussian `k` of channel `c`.
     """
-    traced = is_compiling() or transforming()
-    w = window("gaussian_pool2d", kernel_size, stride, padding, not traced)
+    eager = not is_compiling()
+    w = window("gaussian_pool2d", kernel_size, stride, padding, eager)
     if normalize not in ("window", "valid"):
         raise ValueError(f"gaussian_pool2d: normalize must be 'window' or 'valid', but got {normalize!r}")
-    valid = normalize == "valid"
+    rest = (*w, ceil_mode, normalize == "valid")
     dtype = torch.float64 if input.dtype is torch.float64 else torch.float32
     if mean.dtype is not dtype or var.dtype is not dtype:
         mean, var = mean.to(dtype), var.to(dtype)
-    if traced:
-        forward = gaussian_pool_forward
-    elif torch.is_grad_enabled() and (input.requires_grad or mean.requires_grad or var.requires_grad):
-        forward = _apply
-    else:
-        forward = _raw
+    if eager:
+        if not (is_grad_enabled() and (input.requires_grad or mean.requires_grad or var.requires_grad)):
+            y = _direct(input, mean, var, *rest)
+            if y is not None:
+                return y
+        elif input.dim() == 4 and not transforming():
+            try:
+                return _apply(input, mean, var, rest)
+            except RuntimeError:
+                pass
+    check(input, w, 1, 1, ceil_mode)
+    _check_parameters(input, mean, var)
     if input.dim() == 3:
-        check(input, w, 1, 1, ceil_mode)
-        return forward(input.unsqueeze(0), mean, var, *w, ceil_mode, valid).squeeze(0)
-    try:
-        return forward(input, mean, var, *w, ceil_mode, valid)
-    except RuntimeError:
-        check(input, w, 1, 1, ceil_mode)
-        _check_parameters(input, mean, var)
-        raise
+        return gaussian_pool_forward(input.unsqueeze(0), mean, var, *rest).squeeze(0)
+    return gaussian_pool_forward(input, mean, var, *rest)
 
 
 def _check_parameters(x: Tensor, mean: Tensor, var: Tensor) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, is_grad_enabled
 from torch.compiler import is_compiling
 
 from ._autocast import any_autocast, lower_precision
@@ -17,6 +17,8 @@ Activation = Literal["relu", "prelu"] | None
 #: What the operator calls the activations.
 _ACTIVATIONS = {None: 0, "relu": 1, "prelu": 2}
 _RELU, _PRELU = 1, 2
+#: No activation, and everything saved for backward.
+_TRAINING = (0, True)
 
 
 def _fake(
@@ -48,8 +50,6 @@ def _computed(x: Tensor) -> torch.dtype:
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     x, w, b, alpha, ctx.activation, _ = inputs
     y, saved = output
-    ctx.mark_non_differentiable(saved)
-    ctx.set_materialize_grads(False)
     ctx.save_for_backward(x, w, b, alpha, y if ctx.activation == _RELU else saved)
 
 
@@ -58,7 +58,7 @@ def _backward(ctx: Any, dy: Tensor | None, _: Any = None) -> tuple[Tensor | None
         return (None,) * 6
     x, w, b, alpha, saved = ctx.saved_tensors
     needs = ctx.needs_input_grad[:4]
-    if torch.is_grad_enabled():
+    if is_grad_enabled():
         inputs = (x, w, b, alpha)
         return *differentiably(lambda *inputs: reference(*inputs, ctx.activation), inputs, needs, dy), None, None
     dx, dw, db, dalpha = _raw_backward(dy, x, w, alpha, saved, ctx.activation, *needs)
@@ -83,7 +83,7 @@ def reference(x: Tensor, w: Tensor, b: Tensor | None, alpha: Tensor | None, acti
 
 dense = define("ferrolayer::dense", fake=_fake, save=_save, backward=_backward, vmap=folding(0))
 _raw_backward = define("ferrolayer::dense_backward", fake=_fake_backward).raw
-_raw, _apply = dense.raw, dense.apply
+_raw, _direct, _apply = dense.raw, dense.direct, dense.apply
 
 
 def linear(
@@ -107,16 +107,20 @@ def linear(
     Returns:
         `(*, out_features)`.
     """
-    if is_compiling() or transforming() or any_autocast() or input.dim() != 2 or activation is not None:
-        return _linear(input, weight, bias, activation, alpha)
-    try:
-        if torch.is_grad_enabled() and (
-            weight.requires_grad or input.requires_grad or (bias is not None and bias.requires_grad)
+    if activation is None and alpha is None and not is_compiling():
+        if not (
+            is_grad_enabled()
+            and (weight.requires_grad or input.requires_grad or (bias is not None and bias.requires_grad))
         ):
-            return _apply(input, weight, bias, None, 0, True)
-        return _raw(input, weight, bias, None, 0, False)[0]
-    except RuntimeError:
-        return _linear(input, weight, bias, activation, alpha)
+            outputs = _direct(input, weight, bias, None, 0, False)
+            if outputs is not None:
+                return outputs[0]
+        elif not (transforming() or any_autocast()):
+            try:
+                return _apply(input, weight, bias, None, _TRAINING)
+            except RuntimeError:
+                pass
+    return _linear(input, weight, bias, activation, alpha)
 
 
 def _linear(x: Tensor, w: Tensor, b: Tensor | None, activation: Activation, alpha: Tensor | None) -> Tensor:
@@ -135,14 +139,15 @@ def _linear(x: Tensor, w: Tensor, b: Tensor | None, activation: Activation, alph
         alpha = alpha.to(_computed(x))
     _check(x, w, b, alpha)
     rows = x if x.dim() == 2 else x.unsqueeze(0) if x.dim() == 1 else x.flatten(0, -2)
-    arguments = (rows, w, b, alpha, _ACTIVATIONS[activation])
+    number = _ACTIVATIONS[activation]
+    arguments = (rows, w, b, alpha, number)
     if w.numel() == 0:
         # Sums of nothing, and of no outputs, are none of the kernels' business.
         y = reference(*arguments)
     elif is_compiling() or transforming():
         y = dense(*arguments, True)[0]
     elif wants_gradient(arguments):
-        y = _apply(*arguments, True)
+        y = _apply(rows, w, b, alpha, (number, True))
     else:
         y = _raw(*arguments, False)[0]
     return y if x.dim() == 2 else y.view(*x.shape[:-1], w.shape[0])

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, is_grad_enabled
 from torch.compiler import is_compiling
 
 from ._operator import define, transforming
@@ -40,20 +40,17 @@ def _fake_flat_indices(indices: Tensor, height: int, width: int, *rest: Any) -> 
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    x, *ctx.arguments = inputs
-    ctx.size = x.shape[2:]
-    indices = output[1]
-    ctx.mark_non_differentiable(indices)
-    ctx.set_materialize_grads(False)
-    ctx.save_for_backward(indices)
+    x, *rest = inputs
+    ctx.arguments = (*x.shape[2:], *rest)
+    ctx.save_for_backward(output[1])
 
 
 def _backward(ctx: Any, dy: Tensor | None, _: Any = None) -> tuple[Tensor | None, ...]:
     if dy is None:
         return (None,) * (1 + _ARGUMENTS)
     (indices,) = ctx.saved_tensors
-    backward = max_pool_backward if torch.is_grad_enabled() else max_pool_backward.raw
-    return backward(dy, indices, *ctx.size, *ctx.arguments), *(None,) * _ARGUMENTS
+    backward = max_pool_backward if is_grad_enabled() else max_pool_backward.raw
+    return backward(dy, indices, *ctx.arguments), *(None,) * _ARGUMENTS
 
 
 def _save_indices(ctx: Any, inputs: tuple[Any, ...], dx: Tensor) -> None:
@@ -75,7 +72,7 @@ max_pool_backward = define(
     backward=_backward_twice,
     vmap=folding(0, 1),
 )
-_raw = define("ferrolayer::max_pool_inference", fake=_fake_inference, vmap=folding(0)).raw
+_direct = define("ferrolayer::max_pool_inference", fake=_fake_inference, vmap=folding(0)).direct
 _flat_indices = define("ferrolayer::max_pool_flat_indices", fake=_fake_flat_indices, vmap=folding(0)).traced
 _apply = max_pool_forward.apply
 
@@ -104,18 +101,20 @@ def max_pool2d(
         `(N, C, Ho, Wo)` or `(C, Ho, Wo)`, with `Ho = (H + 2 * padding - dilation * (kernel_size - 1) - 1) // stride
         + 1` and `Wo` alike, rounded up with `ceil_mode`; with `return_indices` also int64 indices of that shape.
     """
-    traced = is_compiling() or transforming()
-    w = window("max_pool2d", kernel_size, stride, padding, not traced)
+    eager = not is_compiling()
+    w = window("max_pool2d", kernel_size, stride, padding, eager)
     dh, dw = (dilation, dilation) if type(dilation) is int else pair("max_pool2d", "dilation", 5, dilation)
-    if traced or return_indices or input.dim() != 4:
-        return _general(input, w, dh, dw, ceil_mode, return_indices)
-    try:
-        if input.requires_grad and torch.is_grad_enabled():
-            return _apply(input, *w, dh, dw, ceil_mode)
-        return _raw(input, *w, dh, dw, ceil_mode)
-    except RuntimeError:
-        check(input, w, dh, dw, ceil_mode)
-        raise
+    if eager and not return_indices:
+        if not (input.requires_grad and is_grad_enabled()):
+            y = _direct(input, *w, dh, dw, ceil_mode)
+            if y is not None:
+                return y
+        elif input.dim() == 4 and not transforming():
+            try:
+                return _apply(input, (*w, dh, dw, ceil_mode))
+            except RuntimeError:
+                pass
+    return _general(input, w, dh, dw, ceil_mode, return_indices)
 
 
 def max_pool2d_with_indices(

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, is_grad_enabled
 from torch.compiler import is_compiling
 
 from ._autocast import any_autocast, lower_precision
@@ -22,7 +22,7 @@ def _save(ctx: Any, inputs: tuple[Any, ...], y: Tensor) -> None:
 def _backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, Tensor | None]:
     x, alpha = ctx.saved_tensors
     need_dx, need_dalpha = ctx.needs_input_grad
-    if torch.is_grad_enabled():
+    if is_grad_enabled():
         return differentiably(reference, (x, alpha), (need_dx, need_dalpha), dy)
     dx, dalpha = _raw_backward(dy, x, alpha, need_dx, need_dalpha)
     return dx if need_dx else None, dalpha if need_dalpha else None
@@ -48,7 +48,7 @@ def _vmap(operator: Any, batch: int, in_dims: Any, inputs: tuple[Any, ...]) -> t
 
 prelu_forward = define("ferrolayer::prelu", fake=empty_like, save=_save, backward=_backward, vmap=_vmap)
 _raw_backward = define("ferrolayer::prelu_backward", fake=_fake_backward).raw
-_raw, _apply = prelu_forward.raw, prelu_forward.apply
+_direct, _apply = prelu_forward.direct, prelu_forward.apply
 
 
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
@@ -59,13 +59,17 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
         weight: the slopes, `(1,)` for all or `(C,)`, one for each channel. Where `x` is of 16 bits they may be of the
             same type, or float32.
     """
-    if is_compiling() or transforming() or weight.dtype is not input.dtype or weight.dim() != 1 or any_autocast():
-        return _prelu(input, weight)
-    record = (weight.requires_grad or input.requires_grad) and torch.is_grad_enabled()
-    try:
-        return _apply(input, weight) if record else _raw(input, weight)
-    except RuntimeError:
-        return _prelu(input, weight)
+    if not is_compiling():
+        if not (is_grad_enabled() and (weight.requires_grad or input.requires_grad)):
+            y = _direct(input, weight)
+            if y is not None:
+                return y
+        elif not (transforming() or any_autocast()):
+            try:
+                return _apply(input, weight)
+            except RuntimeError:
+                pass
+    return _prelu(input, weight)
 
 
 def _prelu(x: Tensor, weight: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, is_grad_enabled
 from torch.autograd.graph import increment_version
 from torch.compiler import is_compiling
 
@@ -21,7 +21,7 @@ def _save_output(ctx: Any, inputs: tuple[Any, ...], y: Tensor) -> None:
 
 def _backward(ctx: Any, dy: Tensor) -> Tensor:
     (y,) = ctx.saved_tensors
-    return relu_backward(dy, y) if torch.is_grad_enabled() else relu_backward.raw(dy, y)
+    return relu_backward(dy, y) if is_grad_enabled() else relu_backward.raw(dy, y)
 
 
 def _save_sign(ctx: Any, inputs: tuple[Any, ...], dx: Tensor) -> None:
@@ -42,7 +42,7 @@ relu_backward = define(
     backward=_backward_twice,
     vmap=pointwise,
 )
-_raw, _apply = relu_forward.raw, relu_forward.apply
+_direct, _apply = relu_forward.direct, relu_forward.apply
 
 _in_place = find("ferrolayer::relu_")
 torch.library.register_fake("ferrolayer::relu_", lambda x: None, lib=library("ferrolayer"))
@@ -70,18 +70,21 @@ def relu(input: Tensor, inplace: bool = False) -> Tensor:
     """
     if inplace:
         return relu_(input)
-    if is_compiling() or transforming():
-        return relu_forward(input)
-    if input.requires_grad and torch.is_grad_enabled():
-        return _apply(input)
-    return _raw(input)
+    if not is_compiling():
+        if not (input.requires_grad and is_grad_enabled()):
+            y = _direct(input)
+            if y is not None:
+                return y
+        elif not transforming():
+            return _apply(input)
+    return relu_forward(input)
 
 
 def relu_(input: Tensor) -> Tensor:
     """`relu` in place of `input`."""
     if is_compiling() or transforming() or not _is_dense(input):
         return input.copy_(relu_forward(input))
-    if input.requires_grad and torch.is_grad_enabled():
+    if input.requires_grad and is_grad_enabled():
         _check_not_leaf(input)
         return _InPlace.apply(input)  # type: ignore[no-any-return]
     _in_place(input)

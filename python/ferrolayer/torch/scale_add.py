@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, is_grad_enabled
 from torch.compiler import is_compiling
 
 from ._operator import define, transforming
@@ -23,7 +23,7 @@ def _save(ctx: Any, inputs: tuple[Any, ...], y: Tensor) -> None:
 
 def _backward(ctx: Any, dy: Tensor) -> tuple[Tensor, None, None]:
     (scale,) = ctx.saved_tensors
-    dx = scale_add_backward(dy, scale) if torch.is_grad_enabled() else scale_add_backward.raw(dy, scale)
+    dx = scale_add_backward(dy, scale) if is_grad_enabled() else scale_add_backward.raw(dy, scale)
     return dx, None, None
 
 
@@ -36,7 +36,7 @@ scale_add_forward = define("ferrolayer::scale_add", fake=empty_like, save=_save,
 scale_add_backward = define(
     "ferrolayer::scale_add_backward", fake=empty_like, save=_save, backward=_backward_twice, vmap=elementwise
 )
-_raw, _apply = scale_add_forward.raw, scale_add_forward.apply
+_direct, _apply = scale_add_forward.direct, scale_add_forward.apply
 
 
 def scale_add(input: Tensor, scale: Tensor | float, constant: Tensor | float) -> Tensor:
@@ -48,11 +48,14 @@ def scale_add(input: Tensor, scale: Tensor | float, constant: Tensor | float) ->
         constant: likewise.
     """
     scale, constant = _setting("scale", scale, input), _setting("constant", constant, input)
-    if is_compiling() or transforming():
-        return scale_add_forward(input, scale, constant)
-    if input.requires_grad and torch.is_grad_enabled():
-        return _apply(input, scale, constant)
-    return _raw(input, scale, constant)
+    if not is_compiling():
+        if not (input.requires_grad and is_grad_enabled()):
+            y = _direct(input, scale, constant)
+            if y is not None:
+                return y
+        elif not transforming():
+            return _apply(input, scale, constant)
+    return scale_add_forward(input, scale, constant)
 
 
 def add_constant(input: Tensor, constant: Tensor | float) -> Tensor:
@@ -65,7 +68,7 @@ def _setting(name: str, value: Tensor | float, x: Tensor) -> Tensor:
     dtype = torch.float64 if x.dtype is torch.float64 else torch.float32
     if not isinstance(value, Tensor):
         return torch.full((1,), value, dtype=dtype, device=x.device)
-    if value.requires_grad and torch.is_grad_enabled():
+    if value.requires_grad and is_grad_enabled():
         raise RuntimeError(
             f"scale_add: {name} is a setting and gets no gradient; detach it, or write x * scale + constant to learn it"
         )

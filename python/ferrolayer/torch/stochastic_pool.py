@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, is_grad_enabled
 from torch.compiler import is_compiling
 
 from ._operator import define, differentiably, transforming
@@ -38,20 +38,17 @@ def _fake_backward(dy: Tensor, indices: Tensor, height: int, width: int, *rest: 
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    x, _, *ctx.arguments = inputs
-    ctx.size = x.shape[2:]
-    indices = output[1]
-    ctx.mark_non_differentiable(indices)
-    ctx.set_materialize_grads(False)
-    ctx.save_for_backward(indices)
+    x, _, *rest = inputs
+    ctx.arguments = (*x.shape[2:], *rest)
+    ctx.save_for_backward(output[1])
 
 
 def _backward(ctx: Any, dy: Tensor | None, _: Any = None) -> tuple[Tensor | None, ...]:
     if dy is None:
         return (None,) * (2 + _ARGUMENTS)
     (indices,) = ctx.saved_tensors
-    backward = stochastic_pool_backward if torch.is_grad_enabled() else stochastic_pool_backward.raw
-    return backward(dy, indices, *ctx.size, *ctx.arguments), *(None,) * (1 + _ARGUMENTS)
+    backward = stochastic_pool_backward if is_grad_enabled() else stochastic_pool_backward.raw
+    return backward(dy, indices, *ctx.arguments), *(None,) * (1 + _ARGUMENTS)
 
 
 def _save_indices(ctx: Any, inputs: tuple[Any, ...], dx: Tensor) -> None:
@@ -113,7 +110,7 @@ expectation = define(
     backward=_backward_expectation,
     vmap=folding(0),
 )
-_raw, _apply = stochastic_pool_forward.raw, stochastic_pool_forward.apply
+_direct, _apply = stochastic_pool_forward.direct, stochastic_pool_forward.apply
 
 
 def stochastic_pool2d(
@@ -140,21 +137,25 @@ def stochastic_pool2d(
     Returns:
         `(N, C, Ho, Wo)` or `(C, Ho, Wo)`: see `avg_pool2d`.
     """
-    traced = is_compiling() or transforming()
-    w = window("stochastic_pool2d", kernel_size, stride, padding, not traced)
+    eager = not is_compiling()
+    w = window("stochastic_pool2d", kernel_size, stride, padding, eager)
     if input.dim() != 4:
         check(input, w, 1, 1, ceil_mode)
         images = input.unsqueeze(0)
         return stochastic_pool2d(images, kernel_size, stride, padding, ceil_mode, training, generator).squeeze(0)
+    rest = (*w, ceil_mode)
     try:
         if not training:
-            return expectation(input, *w, ceil_mode)
+            return expectation(input, *rest)
         state = _draw_state(input.device, generator)
-        if traced:
-            return stochastic_pool_forward(input, state, *w, ceil_mode)[0]
-        if input.requires_grad and torch.is_grad_enabled():
-            return _apply(input, state, *w, ceil_mode)
-        return _raw(input, state, *w, ceil_mode)[0]
+        if eager:
+            if not (input.requires_grad and is_grad_enabled()):
+                outputs = _direct(input, state, *rest)
+                if outputs is not None:
+                    return outputs[0]
+            elif not transforming():
+                return _apply(input, state, rest)
+        return stochastic_pool_forward(input, state, *rest)[0]
     except RuntimeError:
         check(input, w, 1, 1, ceil_mode)
         raise
