@@ -7,6 +7,7 @@ use ferrolayer::{Element, Tensor};
 use crate::error::torch_name;
 use crate::schema::{Kind, Parameter, Signature};
 use crate::stack::{Parts, Stack};
+use crate::value::Scalar;
 use crate::{AnyTensor, Error, Result, Value};
 
 /// The arguments of a call, to be taken in the schema's order, each as what the schema says it is.
@@ -99,8 +100,8 @@ impl<'a> Arguments<'a> {
     #[inline]
     pub fn int(&mut self) -> Result<i64> {
         match self.scalar(Kind::Int)? {
-            (_, Value::Int(value)) => Ok(value),
-            (parameter, other) => Err(self.not_that(parameter, &other)),
+            (_, Scalar::Int(value)) => Ok(value),
+            (parameter, other) => Err(self.not_that(parameter, &other.into())),
         }
     }
 
@@ -111,9 +112,9 @@ impl<'a> Arguments<'a> {
     #[inline]
     pub fn size(&mut self) -> Result<usize> {
         match self.scalar(Kind::Int)? {
-            (parameter, Value::Int(value)) => usize::try_from(value)
+            (parameter, Scalar::Int(value)) => usize::try_from(value)
                 .map_err(|_| self.error(parameter, value.to_string(), "a number that is not negative".into())),
-            (parameter, other) => Err(self.not_that(parameter, &other)),
+            (parameter, other) => Err(self.not_that(parameter, &other.into())),
         }
     }
 
@@ -124,8 +125,8 @@ impl<'a> Arguments<'a> {
     #[inline]
     pub fn float(&mut self) -> Result<f64> {
         match self.scalar(Kind::Float)? {
-            (_, Value::Float(value)) => Ok(value),
-            (parameter, other) => Err(self.not_that(parameter, &other)),
+            (_, Scalar::Float(value)) => Ok(value),
+            (parameter, other) => Err(self.not_that(parameter, &other.into())),
         }
     }
 
@@ -136,8 +137,8 @@ impl<'a> Arguments<'a> {
     #[inline]
     pub fn bool(&mut self) -> Result<bool> {
         match self.scalar(Kind::Bool)? {
-            (_, Value::Bool(value)) => Ok(value),
-            (parameter, other) => Err(self.not_that(parameter, &other)),
+            (_, Scalar::Bool(value)) => Ok(value),
+            (parameter, other) => Err(self.not_that(parameter, &other.into())),
         }
     }
 
@@ -148,7 +149,7 @@ impl<'a> Arguments<'a> {
     pub fn value(&mut self) -> Result<Value> {
         match self.signature.parameters().get(self.next).map(|parameter| parameter.kind) {
             Some(Kind::Tensor) | None => Ok(self.optional_any()?.map_or(Value::None, Value::Tensor)),
-            Some(kind) => Ok(self.scalar(kind)?.1),
+            Some(kind) => Ok(self.scalar(kind)?.1.into()),
         }
     }
 
@@ -188,11 +189,14 @@ impl<'a> Arguments<'a> {
     }
 
     #[inline]
-    fn scalar(&mut self, kind: Kind) -> Result<(&'static Parameter, Value)> {
+    fn scalar(&mut self, kind: Kind) -> Result<(&'static Parameter, Scalar)> {
         let parameter = self.parameter(kind)?;
         let value = match &mut self.source {
             Source::Stack(stack) => stack.scalar(self.next - 1, parameter),
-            Source::Values(values) => values.next().unwrap_or(Value::None),
+            Source::Values(values) => {
+                let value = values.next().unwrap_or(Value::None);
+                value.scalar().ok_or_else(|| self.not_that(parameter, &value))?
+            }
         };
         Ok((parameter, value))
     }

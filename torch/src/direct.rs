@@ -30,14 +30,19 @@ use crate::operator::Entry;
 use crate::python_symbols::PythonSymbols;
 use crate::schema::{Kind, Signature};
 use crate::stack::{self, Optional};
+use crate::symbols::Symbols;
 
 /// The name of the capsule that a function's state is in.
 const STATE: &CStr = c"ferrolayer_torch.direct";
 /// The most arguments, and results, that an operator called this way has.
 const SLOTS: usize = 32;
 
+/// As many elements of a tensor go without letting other threads run Python: some microseconds.
+const SMALL: i64 = 1 << 10;
+
 /// What a function knows.
 struct Direct {
+    symbols: &'static Symbols,
     python: &'static PythonSymbols,
     entry: Entry,
     /// The operator, to be called where this is not enough; otherwise the result is `None` then.
@@ -55,7 +60,7 @@ pub(crate) fn functions<'py>(
     entry: Entry,
     operator: &Bound<'py, PyAny>,
 ) -> PyResult<Option<[Bound<'py, PyCFunction>; 2]>> {
-    let Some(python) = PythonSymbols::get() else { return Ok(None) };
+    let (Some(symbols), Some(python)) = (Symbols::get(), PythonSymbols::get()) else { return Ok(None) };
     let parameters = entry.signature.parameters();
     if entry.signature.outputs == 0 || parameters.iter().any(|parameter| parameter.mutable) {
         return Ok(None);
@@ -73,8 +78,8 @@ pub(crate) fn functions<'py>(
     } else {
         inference = [0, 0];
     }
-    let attempt = Direct { python, entry, operator: None, types: types()?, inference };
-    let run = Direct { python, entry, operator: Some(operator.clone().unbind()), types: types()?, inference };
+    let attempt = Direct { symbols, python, entry, operator: None, types: types()?, inference };
+    let run = Direct { symbols, python, entry, operator: Some(operator.clone().unbind()), types: types()?, inference };
     Ok(Some([attempt.into_function(py, c"direct")?, run.into_function(py, c"run")?]))
 }
 
@@ -152,6 +157,7 @@ impl Direct {
         }
         let mut slots = [0; SLOTS];
         let mut taken = Taken { slots: &mut slots, signature, count: 0, none: 0 };
+        let mut small = true;
         for (index, (argument, parameter)) in arguments.iter().zip(parameters).enumerate() {
             // SAFETY: the caller's.
             let bits = unsafe {
@@ -163,7 +169,11 @@ impl Direct {
                         taken.none |= 1 << index;
                         0
                     }
-                    Kind::Tensor => self.tensor(*argument)?.into_raw().expose_provenance() as u64,
+                    Kind::Tensor => {
+                        let tensor = self.tensor(*argument)?;
+                        small &= self.is_small(&tensor);
+                        tensor.into_raw().expose_provenance() as u64
+                    }
                     Kind::Int if ffi::PyLong_CheckExact(*argument) != 0 => {
                         let mut overflow: c_int = 0;
                         let value = ffi::PyLong_AsLongLongAndOverflow(*argument, &mut overflow);
@@ -183,12 +193,15 @@ impl Direct {
         let none = taken.none;
         // The kernel takes them from here.
         std::mem::forget(taken);
-        // SAFETY: the slots hold what the schema says, as for libtorch, and as many results have room. What the kernel waits
-        // for may be held by a thread that waits for Python.
+        // SAFETY: the slots hold what the schema says, as for libtorch, and as many results have room. Other threads may run
+        // Python meanwhile, and have to where the kernel waits for something: of small work on the CPU that takes longer than
+        // the work, which waits for nothing.
         let done = unsafe {
-            let thread = ffi::PyEval_SaveThread();
+            let thread = if small { ptr::null_mut() } else { ffi::PyEval_SaveThread() };
             let done = stack::run(signature, self.entry.call, slots.as_mut_ptr(), Optional::Absent(none));
-            ffi::PyEval_RestoreThread(thread);
+            if !thread.is_null() {
+                ffi::PyEval_RestoreThread(thread);
+            }
             done
         };
         done.ok()?;
@@ -211,12 +224,26 @@ impl Direct {
         let handle = unsafe { self.python.from_python.tensor(object)? };
         // SAFETY: the handle lives, and is a pointer to an `at::Tensor`.
         let plain = unsafe {
-            let mut layout = -1;
-            (self.python.layout)(handle.as_raw(), &mut layout) == 0
-                && layout == self.python.strided
-                && !(self.python.is_negative)(handle.as_raw())
+            let strided = self.python.layout.is_none_or(|layout| {
+                let mut found = -1;
+                layout(handle.as_raw(), &mut found) == 0 && found == self.python.strided
+            });
+            strided && !(self.python.is_negative)(handle.as_raw())
         };
         plain.then_some(handle)
+    }
+
+    /// Whether it is on the CPU, and its elements are few.
+    #[inline]
+    fn is_small(&self, tensor: &Handle) -> bool {
+        let (mut device, mut elements) = (-1, 0);
+        // SAFETY: the tensor lives, and the results may be written.
+        unsafe {
+            (self.symbols.device_type)(tensor.as_raw(), &mut device) == 0
+                && device == self.symbols.cpu
+                && (self.python.elements)(tensor.as_raw(), &mut elements) == 0
+                && elements <= SMALL
+        }
     }
 
     /// Python's object of the results: a tensor, or a tuple of them. Null with an exception set where there is no memory.

@@ -26,9 +26,11 @@ pub(crate) struct PythonSymbols {
     pub function_mode: unsafe extern "C" fn() -> bool,
     /// `at::native::is_neg(const Tensor&)`; a handle is a pointer to a tensor.
     pub is_negative: unsafe extern "C" fn(RawTensor) -> bool,
-    pub layout: unsafe extern "C" fn(RawTensor, *mut i32) -> i32,
+    /// Since 2.9. Before, tensors of other layouts are told by their having no strides, which is an error.
+    pub layout: Option<unsafe extern "C" fn(RawTensor, *mut i32) -> i32>,
     /// The layout of dense tensors.
     pub strided: i32,
+    pub elements: unsafe extern "C" fn(RawTensor, *mut i64) -> i32,
     pub from_python: FromPython,
     pub to_python: ToPython,
     core: Loaded,
@@ -50,8 +52,7 @@ pub(crate) enum FromPython {
 pub(crate) enum ToPython {
     /// Since 2.14; with a type, or null.
     Converted(unsafe extern "C" fn(RawTensor, *mut c_void, *mut *mut PyObject) -> i32),
-    /// `THPVariable_Wrap(const at::TensorBase&)`, or before 2.9 `THPVariable_Wrap(at::TensorBase)`, which is passed by
-    /// address as well.
+    /// `THPVariable_Wrap(const at::TensorBase&)`
     Wrapped(unsafe extern "C" fn(RawTensor) -> *mut PyObject),
 }
 
@@ -76,8 +77,9 @@ impl PythonSymbols {
                 has_callbacks: torch.symbol(c"_ZN2at12hasCallbacksEv")?,
                 function_mode: torch.symbol(c"_ZN2at4impl27torch_function_mode_enabledEv")?,
                 is_negative: torch.symbol(c"_ZN2at6native6is_negERKNS_6TensorE")?,
-                layout: torch.symbol(c"aoti_torch_get_layout")?,
+                layout: torch.symbol(c"aoti_torch_get_layout"),
                 strided: strided(),
+                elements: torch.symbol(c"aoti_torch_get_numel")?,
                 from_python: match torch.symbol(c"torch_tensor_from_pyobject") {
                     Some(convert) => FromPython::Converted(convert),
                     None => FromPython::Loaded {
@@ -87,11 +89,7 @@ impl PythonSymbols {
                 },
                 to_python: match torch.symbol(c"torch_tensor_to_pyobject") {
                     Some(convert) => ToPython::Converted(convert),
-                    None => ToPython::Wrapped(
-                        python
-                            .symbol(c"_Z16THPVariable_WrapRKN2at10TensorBaseE")
-                            .or_else(|| python.symbol(c"_Z16THPVariable_WrapN2at10TensorBaseE"))?,
-                    ),
+                    None => ToPython::Wrapped(python.symbol(c"_Z16THPVariable_WrapRKN2at10TensorBaseE")?),
                 },
                 core,
             })

@@ -20,8 +20,8 @@ use crate::layout::{Dims, Order};
 use crate::operator::{Call, Operator, kernel_of};
 use crate::schema::{Kind, Parameter, Signature};
 use crate::symbols::{FreeCell, RawTensor, Symbols};
-use crate::value::for_any;
-use crate::{AnyTensor, Error, Outputs, Result, Value, devices};
+use crate::value::{Scalar, for_any};
+use crate::{AnyTensor, Error, Outputs, Result, devices};
 
 /// What libtorch calls for the operator.
 ///
@@ -159,14 +159,14 @@ impl<'a> Stack<'a> {
 
     /// An argument that is no tensor.
     #[inline]
-    pub fn scalar(&mut self, index: usize, parameter: &Parameter) -> Value {
+    pub fn scalar(&mut self, index: usize, parameter: &Parameter) -> Scalar {
         self.taken = index + 1;
         match (self.bits(index, parameter), parameter.kind) {
-            (Some(bits), Kind::Int) => Value::Int(bits as i64),
-            (Some(bits), Kind::Float) => Value::Float(f64::from_bits(bits)),
+            (Some(bits), Kind::Int) => Scalar::Int(bits as i64),
+            (Some(bits), Kind::Float) => Scalar::Float(f64::from_bits(bits)),
             // libtorch writes the one byte of a bool.
-            (Some(bits), Kind::Bool) => Value::Bool(bits as u8 != 0),
-            (None, _) | (_, Kind::Tensor) => Value::None,
+            (Some(bits), Kind::Bool) => Scalar::Bool(bits as u8 != 0),
+            (None, _) | (_, Kind::Tensor) => Scalar::None,
         }
     }
 

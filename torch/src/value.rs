@@ -21,6 +21,39 @@ pub enum Value {
     Bool(bool),
 }
 
+/// An argument that is no tensor. A [`Value`] is as large as a tensor, which takes time to move.
+#[derive(Clone, Copy)]
+pub(crate) enum Scalar {
+    None,
+    Int(i64),
+    Float(f64),
+    Bool(bool),
+}
+
+impl From<Scalar> for Value {
+    fn from(scalar: Scalar) -> Self {
+        match scalar {
+            Scalar::None => Self::None,
+            Scalar::Int(value) => Self::Int(value),
+            Scalar::Float(value) => Self::Float(value),
+            Scalar::Bool(value) => Self::Bool(value),
+        }
+    }
+}
+
+impl Value {
+    /// Itself, if it is no tensor.
+    pub(crate) fn scalar(&self) -> Option<Scalar> {
+        Some(match *self {
+            Self::Tensor(_) => return None,
+            Self::None => Scalar::None,
+            Self::Int(value) => Scalar::Int(value),
+            Self::Float(value) => Scalar::Float(value),
+            Self::Bool(value) => Scalar::Bool(value),
+        })
+    }
+}
+
 macro_rules! any_tensor {
     ($($(#[$doc:meta])* $name:ident($element:ty),)*) => {
         /// A tensor of any element type.
