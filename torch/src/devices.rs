@@ -1,4 +1,5 @@
-//! The devices that operators run on: one for the CPU, and one for each stream of a GPU.
+//! The devices that operators run on: one for the CPU, and one for each stream of a GPU, and that for each way to PyTorch's
+//! memory.
 
 use std::cell::RefCell;
 use std::ffi::c_void;
@@ -7,21 +8,29 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use ferrolayer::Device;
 use ferrolayer::device::{Allocator, Cpu, GpuOptions};
 
-/// The CPU with the memory that `allocator` first gave.
-#[inline]
-pub(crate) fn cpu(allocator: impl FnOnce() -> Arc<dyn Allocator>) -> &'static Device {
-    static CPU: OnceLock<Device> = OnceLock::new();
-    CPU.get_or_init(|| Device::Cpu(Cpu::with_allocator(allocator())))
+/// By which way memory comes from PyTorch: its owner is a handle, or Python's object.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Memory {
+    Torch,
+    Python,
 }
 
-/// A stream: a GPU's number, and the driver's handle.
-type Stream = (i32, usize);
+/// The CPU with the memory that `allocator` first gave.
+#[inline]
+pub(crate) fn cpu(memory: Memory, allocator: impl FnOnce() -> Arc<dyn Allocator>) -> &'static Device {
+    static CPU: [OnceLock<Device>; 2] = [const { OnceLock::new() }; 2];
+    CPU[memory as usize].get_or_init(|| Device::Cpu(Cpu::with_allocator(allocator())))
+}
+
+/// A stream: a GPU's number, and the driver's handle; and its memory.
+type Stream = (i32, usize, Memory);
 
 /// The GPU's stream as a device, with the memory that `allocator` first gave for that GPU.
 ///
 /// # Safety
 /// `stream` is a stream of this GPU's primary context, as PyTorch's are, whenever the device is used.
 pub(crate) unsafe fn cuda(
+    memory: Memory,
     index: i32,
     stream: *mut c_void,
     allocator: impl FnOnce() -> Arc<dyn Allocator>,
@@ -30,7 +39,7 @@ pub(crate) unsafe fn cuda(
     thread_local! {
         static LAST: RefCell<Option<(Stream, Device)>> = const { RefCell::new(None) };
     }
-    let key = (index, stream.addr());
+    let key = (index, stream.addr(), memory);
     LAST.with_borrow_mut(|last| match last {
         Some((stream, device)) if *stream == key => Ok(device.clone()),
         _ => {

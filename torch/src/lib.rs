@@ -6,7 +6,8 @@
 //!
 //! Nothing is linked against PyTorch or Python: libtorch's C functions are found in the process when operators are
 //! registered, so that one built module serves every version that has them (2.8 and later). For versions before, and with
-//! `FERROLAYER_TORCH_FALLBACK=1`, the same operators are Python functions; a call then takes longer ([`Door`]).
+//! `FERROLAYER_TORCH_FALLBACK=1`, the same operators are Python functions; a call by the dispatcher then takes longer
+//! ([`Door`]).
 //!
 //! ```ignore
 //! use ferrolayer_torch::{Arguments, Operator, Outputs, Result, operators, with_real};

@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use crate::direct;
 use crate::operator::Entry;
 use crate::python;
-use crate::symbols::{RawLibrary, Symbols};
+use crate::symbols::{RawLibrary, Stable, Symbols};
 
 /// The dispatch keys that the kernels are for.
 pub(crate) const KEYS: [&str; 2] = ["CPU", "CUDA"];
@@ -70,32 +70,33 @@ pub fn register(py: Python<'_>, namespace: &str, operators: &[Entry]) -> PyResul
     });
     if !fresh.is_empty() {
         match door {
-            Some(symbols) => {
-                py.detach(|| through_c(symbols, namespace, &fresh)).map_err(PyRuntimeError::new_err)?;
-                let registered = py.import("torch")?.getattr("ops")?.getattr(namespace)?;
-                for entry in fresh {
-                    let operator = registered.getattr(entry.name())?.getattr("default")?;
-                    // What stands behind the object, which looks at its arguments in Python first.
-                    let bare = operator.getattr_opt("_op")?.unwrap_or_else(|| operator.clone());
-                    if let Some([direct, run]) = direct::functions(py, entry, &bare)? {
-                        operator.setattr("direct", direct)?;
-                        operator.setattr("run", run)?;
-                    }
-                }
+            Some((symbols, stable)) => {
+                py.detach(|| through_c(symbols, stable, namespace, &fresh)).map_err(PyRuntimeError::new_err)?;
             }
             None => python::register(py, namespace, &fresh)?,
+        }
+        let registered = py.import("torch")?.getattr("ops")?.getattr(namespace)?;
+        for entry in fresh {
+            let operator = registered.getattr(entry.name())?.getattr("default")?;
+            // What stands behind the object, which looks at its arguments in Python first.
+            let bare = operator.getattr_opt("_op")?.unwrap_or_else(|| operator.clone());
+            if let Some([direct, run]) = direct::functions(py, entry, &bare)? {
+                operator.setattr("direct", direct)?;
+                operator.setattr("run", run)?;
+            }
         }
     }
     Ok(if door.is_some() { Door::C } else { Door::Python })
 }
 
-/// libtorch's C functions, where they are and are to be used.
-fn door() -> Option<&'static Symbols> {
+/// libtorch's C functions, where those that operators are registered by are there and are to be used.
+fn door() -> Option<(&'static Symbols, &'static Stable)> {
     let refused = std::env::var("FERROLAYER_TORCH_FALLBACK").is_ok_and(|value| value == "1");
-    if refused { None } else { Symbols::get() }
+    let symbols = Symbols::get().filter(|_| !refused)?;
+    Some((symbols, symbols.stable.as_ref()?))
 }
 
-fn through_c(symbols: &Symbols, namespace: &str, operators: &[Entry]) -> Result<(), String> {
+fn through_c(symbols: &Symbols, stable: &Stable, namespace: &str, operators: &[Entry]) -> Result<(), String> {
     let text = |text: &str| CString::new(text).map_err(|_| format!("{text:?} has a zero byte"));
     let failed = |what: String| format!("{what}: {}", symbols.last_error());
     // libtorch keeps the pointer to the file's name.
@@ -104,26 +105,26 @@ fn through_c(symbols: &Symbols, namespace: &str, operators: &[Entry]) -> Result<
     // Libraries are never deleted: what torch.ops has kept of an operator would be left without its kernel.
     let mut library: RawLibrary = ptr::null_mut();
     // SAFETY: the texts end with zeros, and the result may be written.
-    if unsafe { (symbols.library_fragment)(name.as_ptr(), FILE.as_ptr(), 0, &mut library) } != 0 {
+    if unsafe { (stable.library_fragment)(name.as_ptr(), FILE.as_ptr(), 0, &mut library) } != 0 {
         return Err(failed(format!("making the namespace {namespace}")));
     }
     for entry in operators {
         let schema = text(entry.signature.schema())?;
         // SAFETY: the library lives, and the text ends with zero.
-        if unsafe { (symbols.define)(library, schema.as_ptr()) } != 0 {
+        if unsafe { (stable.define)(library, schema.as_ptr()) } != 0 {
             return Err(failed(format!("defining {namespace}::{}", entry.name())));
         }
     }
     for key in KEYS {
         let key = text(key)?;
         // SAFETY: as above.
-        if unsafe { (symbols.library_impl)(name.as_ptr(), key.as_ptr(), FILE.as_ptr(), 0, &mut library) } != 0 {
+        if unsafe { (stable.library_impl)(name.as_ptr(), key.as_ptr(), FILE.as_ptr(), 0, &mut library) } != 0 {
             return Err(failed(format!("implementing {namespace}")));
         }
         for entry in operators {
             let operator = text(entry.name())?;
             // SAFETY: the kernel reads and writes what the schema, which this operator was defined by, says.
-            if unsafe { (symbols.implement)(library, operator.as_ptr(), entry.kernel) } != 0 {
+            if unsafe { (stable.implement)(library, operator.as_ptr(), entry.kernel) } != 0 {
                 return Err(failed(format!("implementing {namespace}::{}", entry.name())));
             }
         }

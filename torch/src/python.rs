@@ -16,6 +16,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyCFunction, PyDict, PyTuple};
 
 use crate::arguments::{Arguments, Source};
+use crate::devices::Memory;
 use crate::layout::{Dims, Order};
 use crate::library::KEYS;
 use crate::operator::Entry;
@@ -230,7 +231,7 @@ fn cpu(py: Python<'_>) -> PyResult<&'static Device> {
     // What can fail is done before, and once.
     static MEMORY: PyOnceLock<Arc<dyn Allocator>> = PyOnceLock::new();
     let memory = MEMORY.get_or_try_init(py, || PythonMemory::of(py, "cpu"))?;
-    Ok(devices::cpu(|| memory.clone()))
+    Ok(devices::cpu(Memory::Python, || memory.clone()))
 }
 
 fn cuda(py: Python<'_>, torch: &Torch, index: i32) -> Result<Device, Failure> {
@@ -240,7 +241,7 @@ fn cuda(py: Python<'_>, torch: &Torch, index: i32) -> Result<Device, Failure> {
     let stream: usize = current_stream.bind(py).call1((index,))?.extract()?;
     let memory = PythonMemory::of(py, &format!("cuda:{index}"))?;
     // SAFETY: torch's streams are of the primary context, and are not destroyed.
-    Ok(unsafe { devices::cuda(index, std::ptr::with_exposed_provenance_mut(stream), || memory)? })
+    Ok(unsafe { devices::cuda(Memory::Python, index, std::ptr::with_exposed_provenance_mut(stream), || memory)? })
 }
 
 /// torch's memory of one device, by `torch.empty_strided`.

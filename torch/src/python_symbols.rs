@@ -52,7 +52,8 @@ pub(crate) enum FromPython {
 pub(crate) enum ToPython {
     /// Since 2.14; with a type, or null.
     Converted(unsafe extern "C" fn(RawTensor, *mut c_void, *mut *mut PyObject) -> i32),
-    /// `THPVariable_Wrap(const at::TensorBase&)`
+    /// `THPVariable_Wrap(const at::TensorBase&)`; in old versions `THPVariable_Wrap(at::TensorBase)`, which is passed by
+    /// address as well, and taken from there.
     Wrapped(unsafe extern "C" fn(RawTensor) -> *mut PyObject),
 }
 
@@ -89,7 +90,11 @@ impl PythonSymbols {
                 },
                 to_python: match torch.symbol(c"torch_tensor_to_pyobject") {
                     Some(convert) => ToPython::Converted(convert),
-                    None => ToPython::Wrapped(python.symbol(c"_Z16THPVariable_WrapRKN2at10TensorBaseE")?),
+                    None => ToPython::Wrapped(
+                        python
+                            .symbol(c"_Z16THPVariable_WrapRKN2at10TensorBaseE")
+                            .or_else(|| python.symbol(c"_Z16THPVariable_WrapN2at10TensorBaseE"))?,
+                    ),
                 },
                 core,
             })

@@ -15,6 +15,7 @@ use ferrolayer::{DType, Device, Element, Tensor};
 use smallvec::SmallVec;
 
 use crate::arguments::{Arguments, Source};
+use crate::devices::Memory;
 use crate::handle::{Handle, TensorCell, TorchMemory};
 use crate::layout::{Dims, Order};
 use crate::operator::{Call, Operator, kernel_of};
@@ -38,11 +39,11 @@ pub(crate) unsafe extern "C-unwind" fn kernel<O: Operator>(stack: *mut u64, inpu
 
 /// Throws.
 fn fail(message: &str) -> ! {
-    let symbols = Symbols::get().expect("libtorch called");
+    let stable = Symbols::get().and_then(|symbols| symbols.stable.as_ref()).expect("libtorch called");
     let message = CString::new(message.replace('\0', " ")).expect("no zero bytes are left");
     // SAFETY: the texts end with zeros and live while the exception is made, which copies them. It unwinds through `kernel`
     // alone, whose caller is C++ and expects exceptions.
-    unsafe { (symbols.check_fail)(c"ferrolayer".as_ptr(), c"".as_ptr(), 0, message.as_ptr()) }
+    unsafe { (stable.check_fail)(c"ferrolayer".as_ptr(), c"".as_ptr(), 0, message.as_ptr()) }
 }
 
 /// How arguments that may be `None` are on a stack.
@@ -149,9 +150,11 @@ impl<'a> Stack<'a> {
         // SAFETY: libtorch made the cell for us, and it is freed once: each argument is taken once.
         unsafe {
             let bits = *cell;
-            match self.symbols.free_cell {
-                FreeCell::Torch(free) => _ = free(cell),
-                FreeCell::Delete(free) => free(cell.cast()),
+            match self.symbols.stable.as_ref().map(|stable| &stable.free_cell) {
+                Some(FreeCell::Torch(free)) => _ = free(cell),
+                Some(FreeCell::Delete(free)) => free(cell.cast()),
+                // There are no cells without who makes them.
+                None => {}
             }
             Some(bits)
         }
@@ -189,7 +192,7 @@ impl<'a> Stack<'a> {
         }
         let (device, device_index, alignment) = if device_type == symbols.cpu {
             // Elements can begin anywhere in memory that PyTorch did not make.
-            (devices::cpu(|| TorchMemory::of(symbols, (symbols.cpu, 0))), 0, dtype.size() as u64)
+            (devices::cpu(Memory::Torch, || TorchMemory::of(symbols, (symbols.cpu, 0))), 0, dtype.size() as u64)
         } else if device_type == symbols.cuda {
             let (index, device) = gpu(symbols, &handle, &mut self.gpu)?;
             // Kernels take 16 bytes at once, and a view can begin between.
@@ -302,7 +305,8 @@ fn gpu<'l>(
             return Err(failed());
         }
         // SAFETY: libtorch's streams are of the primary context, and are not destroyed.
-        let device = unsafe { devices::cuda(index, stream, || TorchMemory::of(symbols, (symbols.cuda, index)))? };
+        let device =
+            unsafe { devices::cuda(Memory::Torch, index, stream, || TorchMemory::of(symbols, (symbols.cuda, index)))? };
         *last = Some((index, device));
     }
     let (index, device) = last.as_ref().expect("just put there");

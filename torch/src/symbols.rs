@@ -1,7 +1,8 @@
 //! libtorch's C functions, found at run time in the libtorch that the process has loaded.
 //!
 //! Declared in torch/csrc/inductor/aoti_torch/c/shim.h and torch/csrc/stable/c/shim.h: names and arguments stay as they
-//! are from version to version, and each returns 0 for success. No C++ exception leaves them.
+//! are from version to version, and each returns 0 for success. No C++ exception leaves them. Versions before 2.8 have those
+//! of tensors, but not those by which operators are registered.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::OnceLock;
@@ -36,6 +37,19 @@ pub(crate) struct Symbols {
     pub copy: unsafe extern "C" fn(RawTensor, RawTensor, i32) -> i32,
     pub grad_mode: unsafe extern "C" fn() -> bool,
     pub set_grad_mode: unsafe extern "C" fn(bool),
+    /// Since 2.8.
+    pub stable: Option<Stable>,
+    /// Since 2.13: what the last exception said.
+    last_error: Option<unsafe extern "C" fn() -> *const c_char>,
+    /// Absent from a torch without CUDA.
+    pub cuda_stream: Option<unsafe extern "C" fn(i32, *mut *mut c_void) -> i32>,
+    pub cpu: i32,
+    pub cuda: i32,
+    codes: Codes,
+}
+
+/// What operators are registered by, and called.
+pub(crate) struct Stable {
     /// Namespace, file, line.
     pub library_fragment: unsafe extern "C" fn(*const c_char, *const c_char, u32, *mut RawLibrary) -> i32,
     /// Namespace, key, file, line.
@@ -46,13 +60,6 @@ pub(crate) struct Symbols {
     pub check_fail: unsafe extern "C-unwind" fn(*const c_char, *const c_char, u32, *const c_char) -> !,
     /// Frees what holds an optional argument.
     pub free_cell: FreeCell,
-    /// Since 2.13: what the last exception said.
-    last_error: Option<unsafe extern "C" fn() -> *const c_char>,
-    /// Absent from a torch without CUDA.
-    pub cuda_stream: Option<unsafe extern "C" fn(i32, *mut *mut c_void) -> i32>,
-    pub cpu: i32,
-    pub cuda: i32,
-    codes: Codes,
 }
 
 /// How the memory of an optional argument is freed: by libtorch's own function since 2.13, before that by C++'s `delete`.
@@ -101,15 +108,7 @@ impl Symbols {
                 copy: torch.symbol(c"aoti_torch_copy_")?,
                 grad_mode: torch.symbol(c"aoti_torch_grad_mode_is_enabled")?,
                 set_grad_mode: torch.symbol(c"aoti_torch_grad_mode_set_enabled")?,
-                library_fragment: torch.symbol(c"aoti_torch_library_init_fragment")?,
-                library_impl: torch.symbol(c"aoti_torch_library_init_impl")?,
-                define: torch.symbol(c"aoti_torch_library_def")?,
-                implement: torch.symbol(c"aoti_torch_library_impl")?,
-                check_fail: Loaded::find(c"libc10.so")?.symbol(c"_ZN3c106detail14torchCheckFailEPKcS2_jS2_")?,
-                free_cell: match torch.symbol(c"torch_delete_stable_ivalue") {
-                    Some(delete) => FreeCell::Torch(delete),
-                    None => FreeCell::Delete(Loaded::find(c"libstdc++.so.6")?.symbol(c"_ZdlPv")?),
-                },
+                stable: Stable::load(&torch),
                 last_error: torch.symbol(c"torch_exception_get_what_without_backtrace"),
                 cuda_stream: cuda.and_then(|cuda| cuda.symbol(c"aoti_torch_get_current_cuda_stream")),
                 cpu: device_code(c"aoti_torch_device_type_cpu")?,
@@ -138,6 +137,27 @@ impl Symbols {
         unsafe {
             let text = last_error();
             if text.is_null() { String::new() } else { CStr::from_ptr(text).to_string_lossy().into_owned() }
+        }
+    }
+}
+
+impl Stable {
+    /// # Safety
+    /// `torch` is libtorch.
+    unsafe fn load(torch: &Loaded) -> Option<Self> {
+        // SAFETY: each name's declaration is the field's type.
+        unsafe {
+            Some(Self {
+                library_fragment: torch.symbol(c"aoti_torch_library_init_fragment")?,
+                library_impl: torch.symbol(c"aoti_torch_library_init_impl")?,
+                define: torch.symbol(c"aoti_torch_library_def")?,
+                implement: torch.symbol(c"aoti_torch_library_impl")?,
+                check_fail: Loaded::find(c"libc10.so")?.symbol(c"_ZN3c106detail14torchCheckFailEPKcS2_jS2_")?,
+                free_cell: match torch.symbol(c"torch_delete_stable_ivalue") {
+                    Some(delete) => FreeCell::Torch(delete),
+                    None => FreeCell::Delete(Loaded::find(c"libstdc++.so.6")?.symbol(c"_ZdlPv")?),
+                },
+            })
         }
     }
 }
