@@ -21,7 +21,8 @@
 use cuda_std::prelude::*;
 
 use crate::elementwise::{get, put};
-use crate::window::{Covering, MIN_BLOCKS, Nchw, Nhwc, Order, Pixel, THREADS, Tiling, Window};
+use crate::patch::{Patches, Shares, gather, lanes};
+use crate::window::{Covering, FEWER_BLOCKS, MIN_BLOCKS, Nchw, Nhwc, Order, Pixel, THREADS, Tiling, Window};
 
 /// What a window's sum is divided by.
 ///
@@ -45,11 +46,12 @@ impl Divisor {
     /// The positions along `axis` of an output's window that count.
     #[inline(always)]
     fn counted<L: Order>(&self, window: &Window<L>, axis: usize, output: u32) -> f32 {
-        let first = output * window.stride[axis];
-        let last = first + window.size[axis];
+        // Wrapping, for outputs that do not exist and whose divisor is not used.
+        let first = output.wrapping_mul(window.stride[axis]);
+        let last = first.wrapping_add(window.size[axis]);
         let end = if last < self.end[axis] { last } else { self.end[axis] };
         let begin = if first > self.begin[axis] { first } else { self.begin[axis] };
-        (end - begin) as f32
+        end.wrapping_sub(begin) as f32
     }
 
     /// The divisor of a window with as many rows and columns that count.
@@ -191,10 +193,7 @@ pub unsafe fn avg_pool_backward<T: Storage, L: Order>(
     tiling: Tiling,
 ) {
     let Some(plane) = tiling.plane() else { return };
-    // Nearly all windows have the same divisor: of these no one divides. It is a product with the reciprocal and not a
-    // division of their sum, which may pass the largest float where the quotients do not.
-    let full = divisor.of(window.size[0] as f32, window.size[1] as f32);
-    let reciprocal = 1.0 / full;
+    let quotients = Quotients::new(&window, divisor);
     // SAFETY: the plane, the row and the place exist, by the tiling, and so do the outputs that cover them.
     unsafe {
         let dy = dy.offset(window.output_plane(plane));
@@ -204,17 +203,89 @@ pub unsafe fn avg_pool_backward<T: Storage, L: Order>(
             for row in tiling.rows() {
                 let mut sum = 0.0;
                 for output_row in covering.outputs(&window, 0, row) {
-                    let rows = divisor.counted(&window, 0, output_row);
                     let line = output_row as usize * window.output_line();
                     for output_column in across.clone() {
-                        let of = divisor.of(rows, divisor.counted(&window, 1, output_column));
                         let share = get(dy, line + (output_column * window.pixel() + channel) as usize);
-                        sum += if of == full { share * reciprocal } else { share / of };
+                        sum += quotients.of(&window, [share], output_row, output_column).share[0];
                     }
                 }
                 let input = window.input_plane(plane) + row as usize * window.input_line() + place as usize;
                 put(dx, input, sum, beta);
             }
         }
+    }
+}
+
+/// As [`avg_pool_backward`], by [patches](crate::patch), for windows of a known geometry.
+///
+/// # Safety
+/// The module's; `Fixed<SIZE, STRIDE, PADDING>` fits the window, `dx` and `dy` begin at multiples of 16 bytes, and `patches`
+/// are the window's, with the launch's grid and block.
+#[kernel(
+    max_threads = THREADS,
+    min_blocks = FEWER_BLOCKS,
+    instances(T = [f32, f16, bf16], L = [Nchw, Nhwc], (SIZE, STRIDE, PADDING) = [(2, 2, 0), (3, 2, 0), (3, 2, 1)])
+)]
+pub unsafe fn avg_pool_backward_patch<T: Storage, L: Order, const SIZE: u32, const STRIDE: u32, const PADDING: u32>(
+    dy: Global<T>,
+    dx: GlobalMut<T>,
+    beta: f32,
+    window: Window<L>,
+    divisor: Divisor,
+    patches: Patches<L>,
+) {
+    let quotients = Quotients::new(&window, divisor);
+    let add = |sum: f32, share: f32, _, _| sum + share;
+    // SAFETY: the caller's; `gather` asks for outputs that are there, and says where others are not.
+    unsafe {
+        if L::CHANNELS_LAST {
+            let shares = |inside, output, row, column| {
+                let dy = lanes::<T, 4>(dy, inside, output, T::from_f32(0.0)).map(T::to_f32);
+                quotients.of(&window, dy, row, column)
+            };
+            gather::<T, L, 4, SIZE, STRIDE, PADDING>(dx, beta, &window, &patches, shares, add);
+        } else {
+            let shares = |inside, output, row, column| {
+                let dy = lanes::<T, 1>(dy, inside, output, T::from_f32(0.0)).map(T::to_f32);
+                quotients.of(&window, dy, row, column)
+            };
+            gather::<T, L, 1, SIZE, STRIDE, PADDING>(dx, beta, &window, &patches, shares, add);
+        }
+    }
+}
+
+/// What is divided by the windows' divisors.
+///
+/// Nearly all windows have the same: by that no one divides. It is a product with the reciprocal and not a division of a
+/// sum, which may pass the largest float where the quotients do not.
+#[derive(Clone, Copy)]
+struct Quotients {
+    divisor: Divisor,
+    full: f32,
+    reciprocal: f32,
+}
+
+impl Quotients {
+    #[inline(always)]
+    fn new<L: Order>(window: &Window<L>, divisor: Divisor) -> Self {
+        let full = divisor.of(window.size[0] as f32, window.size[1] as f32);
+        Self { divisor, full, reciprocal: 1.0 / full }
+    }
+
+    /// What an output with these gradients gives to each input of its window; nothing, where they are zeros for an output
+    /// that does not exist.
+    #[inline(always)]
+    fn of<L: Order, const LANES: usize>(
+        &self,
+        window: &Window<L>,
+        dy: [f32; LANES],
+        row: u32,
+        column: u32,
+    ) -> Shares<LANES> {
+        let rows = self.divisor.counted(window, 0, row);
+        let of = self.divisor.of(rows, self.divisor.counted(window, 1, column));
+        let exists = (row < window.output[0]) & (column < window.output[1]);
+        let share = dy.map(|dy| if of == self.full || !exists { dy * self.reciprocal } else { dy / of });
+        Shares { share, position: [0; LANES] }
     }
 }

@@ -4,6 +4,11 @@
 //! tile sizes and the same functions, which the emulated grid runs.
 #![cfg_attr(target_arch = "nvptx64", no_std, feature(abi_ptx, asm_experimental_arch))]
 
+/// Repeats a block with a constant in place of the index: arrays indexed otherwise would go to local memory.
+macro_rules! unrolled {
+    ($i:ident in [$($n:literal)*] $body:block) => { $({ const $i: usize = $n; $body })* };
+}
+
 pub mod adam;
 pub mod add2;
 pub mod avg_pool;
@@ -12,6 +17,7 @@ mod elementwise;
 pub mod exp;
 pub mod gaussian_pool;
 pub mod max_pool;
+pub mod patch;
 pub mod permute;
 pub mod philox;
 pub mod prelu;

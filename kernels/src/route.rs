@@ -5,6 +5,7 @@
 //! neighbouring columns, or channels where these are last. It gathers: each input visits the windows that cover it, in the
 //! order of the outputs, and takes `dy` where the index names it. No atomics, no zeros written beforehand, and no
 //! difference between windows that overlap and windows that leave gaps. Sums are `f32`, rounded once.
+//! [`route_backward_patch`] is the same by [patches](crate::patch), for windows that are common.
 //!
 //! Bound by memory: reads `dy` and one or two bytes for each output, writes each input; windows that overlap meet in the
 //! caches.
@@ -12,6 +13,7 @@
 use cuda_std::prelude::*;
 
 use crate::elementwise::{get, put};
+use crate::patch::{Patches, Shares, gather, lanes};
 use crate::window::{Covering, FEWER_BLOCKS, Nchw, Nhwc, Order, Pixel, Position, THREADS, Tiling, Window};
 
 /// `dx = sum of dy over the outputs whose index names the input + beta * dx`. An index past the window's last position
@@ -68,4 +70,58 @@ pub unsafe fn route_backward<T: Storage, L: Order, P: Position>(
             }
         }
     }
+}
+
+/// As [`route_backward`], for windows of a known geometry.
+///
+/// # Safety
+/// As [`route_backward`]'s; `Fixed<SIZE, STRIDE, PADDING>` fits the window, `dx` begins at a multiple of 16 bytes, `dy` and
+/// `indices` where four elements may be loaded at once, and `patches` are the window's, with the launch's grid and block.
+#[kernel(
+    max_threads = THREADS,
+    min_blocks = FEWER_BLOCKS,
+    instances(T = [f32, f16, bf16], L = [Nchw, Nhwc], (SIZE, STRIDE, PADDING) = [(2, 2, 0), (3, 2, 0), (3, 2, 1)])
+)]
+pub unsafe fn route_backward_patch<T: Storage, L: Order, const SIZE: u32, const STRIDE: u32, const PADDING: u32>(
+    dy: Global<T>,
+    indices: Global<u8>,
+    dx: GlobalMut<T>,
+    beta: f32,
+    window: Window<L>,
+    patches: Patches<L>,
+) {
+    // SAFETY: the caller's; `gather` asks for outputs that are there, and says where others are not.
+    unsafe {
+        if L::CHANNELS_LAST {
+            let shares = |inside, output, _, _| given::<T, 4>(dy, indices, inside, output);
+            gather::<T, L, 4, SIZE, STRIDE, PADDING>(dx, beta, &window, &patches, shares, named);
+        } else {
+            let shares = |inside, output, _, _| given::<T, 1>(dy, indices, inside, output);
+            gather::<T, L, 1, SIZE, STRIDE, PADDING>(dx, beta, &window, &patches, shares, named);
+        }
+    }
+}
+
+/// What outputs give, and to which positions of their windows; where there are none, none.
+///
+/// # Safety
+/// As [`lanes`]'.
+#[inline(always)]
+unsafe fn given<T: Storage, const LANES: usize>(
+    dy: Global<T>,
+    indices: Global<u8>,
+    inside: bool,
+    output: usize,
+) -> Shares<LANES> {
+    // SAFETY: the caller's.
+    unsafe {
+        let share = lanes::<T, LANES>(dy, inside, output, T::from_f32(0.0)).map(T::to_f32);
+        Shares { share, position: lanes::<u8, LANES>(indices, inside, output, u8::MAX).map(u32::from) }
+    }
+}
+
+/// An input's sum after an output whose index is `index`.
+#[inline(always)]
+fn named(sum: f32, share: f32, index: u32, position: u32) -> f32 {
+    if index == position { sum + share } else { sum }
 }

@@ -248,10 +248,16 @@ impl Tiling {
         if plane < self.planes { Some(plane) } else { None }
     }
 
+    /// The column that this place in a row is of.
+    #[inline(always)]
+    pub(crate) fn column<L: Order>(self, place: u32) -> u32 {
+        if L::CHANNELS_LAST { self.channels.divide(place) } else { place }
+    }
+
     /// The column and the channel of the element at this place in a row.
     #[inline(always)]
     pub(crate) fn pixel<L: Order>(self, window: &Window<L>, place: u32) -> Pixel {
-        let column = if L::CHANNELS_LAST { self.channels.divide(place) } else { place };
+        let column = self.column::<L>(place);
         Pixel { column, channel: place - column * window.pixel() }
     }
 

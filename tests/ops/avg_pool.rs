@@ -66,7 +66,7 @@ pub fn tests() -> Vec<Trial> {
 
 fn chosen() -> Vec<Case> {
     let window = |size, stride| Window::new([size, size]).stride([stride, stride]);
-    vec![
+    let mut cases = vec![
         Case { shape: [2, 3, 12, 12], window: window(2, 2) },
         Case { shape: [1, 2, 13, 15], window: window(3, 2).padding([1, 1]) },
         Case { shape: [1, 1, 9, 9], window: window(3, 1).padding([1, 1]) },
@@ -87,7 +87,9 @@ fn chosen() -> Vec<Case> {
         },
         // More channels than a block has columns.
         Case { shape: [2, 300, 3, 5], window: window(2, 2).padding([1, 1]) },
-    ]
+    ];
+    cases.extend(patched().into_iter().map(|(shape, window)| Case { shape, window }));
+    cases
 }
 
 fn large() -> Vec<Case> {

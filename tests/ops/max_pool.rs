@@ -139,7 +139,7 @@ pub fn cases(dilations: usize) -> impl Strategy<Value = Case> {
 /// What networks use, and what does not divide into blocks: columns past a block's, rows past a thread's, many planes.
 fn chosen() -> Vec<Case> {
     let window = |size, stride| Window::new([size, size]).stride([stride, stride]);
-    vec![
+    let mut cases = vec![
         Case::new([2, 3, 12, 12], window(2, 2)),
         Case::new([1, 2, 13, 15], window(3, 2).padding([1, 1])),
         Case::new([1, 1, 9, 9], window(3, 1).padding([1, 1])),
@@ -158,7 +158,9 @@ fn chosen() -> Vec<Case> {
         Case::new([1, 1, 70, 67], Window::new([65, 66]).stride([40, 50]).padding([32, 33]).ceil_mode(true)),
         // More channels than a block has columns.
         Case::new([2, 300, 3, 5], window(2, 2).padding([1, 1])),
-    ]
+    ];
+    cases.extend(patched().into_iter().map(|(shape, window)| Case::new(shape, window)));
+    cases
 }
 
 fn large() -> Vec<Case> {

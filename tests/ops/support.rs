@@ -3,6 +3,7 @@
 use std::sync::OnceLock;
 
 use ferrolayer::device::GpuOptions;
+use ferrolayer::ops::Window;
 use ferrolayer::{Device, Element, Real, Tensor};
 use libtest_mimic::Completion;
 pub use libtest_mimic::{Failed, Trial};
@@ -104,4 +105,23 @@ pub fn assert_error<T>(result: ferrolayer::Result<T>, expected: &str) -> Outcome
         Err(error) if error.to_string() == expected => Ok(()),
         Err(error) => Err(format!("said:\n{error}\nexpected:\n{expected}").into()),
     }
+}
+
+/// Shapes and windows whose backward passes go by patches, in one layout or both: odd heights and widths, images smaller
+/// than a patch, windows that end past the image.
+pub fn patched() -> Vec<([usize; 4], Window)> {
+    let [two, three] = [2, 3].map(|size| Window::new([size, size]).stride([2, 2]));
+    let padded = three.padding([1, 1]);
+    vec![
+        ([2, 4, 9, 8], padded),
+        ([1, 8, 6, 12], padded.ceil_mode(true)),
+        ([2, 4, 7, 5], padded),
+        ([2, 8, 1, 4], padded),
+        ([2, 4, 7, 8], three),
+        ([1, 3, 8, 4], three.ceil_mode(true)),
+        ([1, 4, 3, 3], three),
+        ([3, 4, 5, 8], two),
+        ([1, 12, 6, 5], two.ceil_mode(true)),
+        ([5, 4, 4, 132], two),
+    ]
 }

@@ -376,6 +376,25 @@ macro_rules! for_order {
 }
 pub(crate) use for_order;
 
+/// Runs a block, which returns, with a window's size, stride and padding as constants, if they are such that backward
+/// kernels were compiled for.
+macro_rules! for_fixed {
+    ($window:expr => $size:ident, $stride:ident, $padding:ident, $body:block) => {
+        $crate::ops::window::for_fixed!(@ $window => $size = 2, $stride = 2, $padding = 0, $body);
+        $crate::ops::window::for_fixed!(@ $window => $size = 3, $stride = 2, $padding = 0, $body);
+        $crate::ops::window::for_fixed!(@ $window => $size = 3, $stride = 2, $padding = 1, $body);
+    };
+    (@ $window:expr => $size:ident = $a:literal, $stride:ident = $b:literal, $padding:ident = $c:literal, $body:block) => {
+        if kernels::patch::Fixed::<$a, $b, $c>::fits(&$window) {
+            const $size: u32 = $a;
+            const $stride: u32 = $b;
+            const $padding: u32 = $c;
+            $body
+        }
+    };
+}
+pub(crate) use for_fixed;
+
 /// Elements that one task on the CPU takes: long enough to hide the task's cost, short enough for its caches.
 const TASK: usize = 32 * 1024;
 

@@ -56,11 +56,6 @@ pub struct Shape {
 // SAFETY: `repr(C)` with only `u32` inside: no padding, no pointers, the same layout on host and device.
 unsafe impl KernelParam for Shape {}
 
-/// Repeats a block with a constant in place of the index: arrays indexed otherwise would go to local memory.
-macro_rules! unrolled {
-    ($i:ident in [$($n:literal)*] $body:block) => { $({ const $i: usize = $n; $body })* };
-}
-
 /// One operand on its way into shared memory: this thread's four elements of each slice.
 ///
 /// With `DEPTH_INNER` the matrix is `[across, depth]` and the four are consecutive in depth; otherwise it is

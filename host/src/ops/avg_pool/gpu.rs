@@ -1,10 +1,11 @@
 use cuda_std::launch::LaunchDims;
-use kernels::avg_pool::{AvgPoolBackward, AvgPoolForward, AvgPoolForwardSmall, Divisor};
+use kernels::avg_pool::{AvgPoolBackward, AvgPoolBackwardPatch, AvgPoolForward, AvgPoolForwardSmall, Divisor};
+use kernels::patch::Patches;
 use kernels::window::{Covering, Order, Tiling, Window};
 
 use super::{Averages, Backward, Forward};
 use crate::device::{Gpu, OnGpu, for_storage};
-use crate::ops::window::for_order;
+use crate::ops::window::{for_fixed, for_order};
 use crate::{Real, Result};
 
 impl Averages {
@@ -52,7 +53,15 @@ impl<T: Real> OnGpu for Backward<'_, T> {
             let (dy, dx) = (self.dy.gpu::<S>(OP, "dy")?, self.dx.tensor.gpu_mut::<S>(OP, "dx")?);
             for_order!(self.averages.windows.layout => L, {
                 let window = self.averages.windows.launch::<L>(OP)?;
-                let (divisor, covering) = (self.averages.launch(&window), Covering::new(&window));
+                let divisor = self.averages.launch(&window);
+                for_fixed!(window => SIZE, STRIDE, PADDING, {
+                    let (patches, grid, block) = Patches::new(&window);
+                    let backward =
+                        AvgPoolBackwardPatch::<S, L, SIZE, STRIDE, PADDING> { dy, dx, beta, window, divisor, patches };
+                    // SAFETY: as below; the geometry fits, and memory begins at multiples of 16 bytes.
+                    return unsafe { gpu.launch(LaunchDims::new(grid, block), backward) };
+                });
+                let covering = Covering::new(&window);
                 let (tiling, grid, block) = Tiling::new(&window, window.input);
                 let backward = AvgPoolBackward::<S, L> { dy, dx, beta, window, covering, divisor, tiling };
                 // SAFETY: `avg_pool::backward` checked that `dx` has the shape of the window's input and `dy` that of its

@@ -1,10 +1,11 @@
 use cuda_std::launch::LaunchDims;
-use kernels::route::RouteBackward;
+use kernels::patch::Patches;
+use kernels::route::{RouteBackward, RouteBackwardPatch};
 use kernels::window::{Covering, Tiling};
 
-use super::{Backward, for_indices};
+use super::{Backward, Indices, for_indices};
 use crate::device::{Gpu, OnGpu, for_storage};
-use crate::ops::window::for_order;
+use crate::ops::window::{for_fixed, for_order};
 use crate::{Real, Result};
 
 impl<T: Real> OnGpu for Backward<'_, T> {
@@ -14,6 +15,15 @@ impl<T: Real> OnGpu for Backward<'_, T> {
             let (dy, dx) = (self.dy.gpu::<S>(op, "dy")?, self.dx.tensor.gpu_mut::<S>(op, "dx")?);
             for_order!(self.windows.layout => L, {
                 let window = self.windows.launch::<L>(op)?;
+                if let Indices::U8(indices) = self.indices {
+                    let indices = indices.gpu::<u8>(op, "indices")?;
+                    for_fixed!(window => SIZE, STRIDE, PADDING, {
+                        let (patches, grid, block) = Patches::new(&window);
+                        let route = RouteBackwardPatch::<S, L, SIZE, STRIDE, PADDING> { dy, indices, dx, beta, window, patches };
+                        // SAFETY: as below; the geometry fits, and memory begins at multiples of 16 bytes.
+                        return unsafe { gpu.launch(LaunchDims::new(grid, block), route) };
+                    });
+                }
                 let covering = Covering::new(&window);
                 let (tiling, grid, block) = Tiling::new(&window, window.input);
                 for_indices!(self.indices, indices as P => {
