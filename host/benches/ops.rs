@@ -8,8 +8,9 @@ use std::process::ExitCode;
 
 use ferrolayer::device::Gpu;
 use ferrolayer::ops::dense::{self, Activation, Gradients};
+use ferrolayer::ops::stochastic_pool::{self, Random};
 use ferrolayer::ops::{Window, add2, avg_pool, gaussian_pool, max_pool, prelu, relu, scale_add};
-use ferrolayer::{Device, Out, Result, Tensor};
+use ferrolayer::{Device, Layout, Out, Real, Result, Tensor, bf16};
 
 /// Timed runs of each row.
 const RUNS: usize = 50;
@@ -56,7 +57,7 @@ impl Bench {
         })?;
         bench.copy_rate = 2.0 * bytes as f64 / time;
         println!("{}: copies at {:.0} GB/s (2 GiB, bytes read and written)", bench.device, bench.copy_rate / 1e9);
-        println!("{:<44} {:>9} {:>8} {:>7}", "pass", "ms", "GB/s", "share");
+        println!("{:<64} {:>9} {:>8} {:>7}", "pass", "ms", "GB/s", "share");
         Ok(bench)
     }
 
@@ -83,7 +84,7 @@ impl Bench {
             let time = self.median(work)?;
             let rate = bytes as f64 / time;
             let share = rate / self.copy_rate;
-            println!("{name:<44} {:>9.4} {:>8.0} {share:>7.3}", time * 1e3, rate / 1e9);
+            println!("{name:<64} {:>9.4} {:>8.0} {share:>7.3}", time * 1e3, rate / 1e9);
         }
         Ok(())
     }
@@ -92,16 +93,22 @@ impl Bench {
     fn arithmetic(&self, name: &str, operations: f64, work: impl FnMut(usize) -> Result<()>) -> Result<()> {
         if self.wants(name) {
             let time = self.median(work)?;
-            println!("{name:<44} {:>9.4} {:>8.1} TFLOP/s", time * 1e3, operations / time / 1e12);
+            println!("{name:<64} {:>9.4} {:>8.1} TFLOP/s", time * 1e3, operations / time / 1e12);
         }
         Ok(())
     }
 
     /// Enough tensors of this shape to rotate among, of varied values.
     fn sets(&self, shape: &[usize]) -> Result<Vec<Tensor<f32>>> {
+        self.sets_in(shape, Layout::RowMajor)
+    }
+
+    /// As [`Bench::sets`], of any type and layout.
+    fn sets_in<T: Real>(&self, shape: &[usize], layout: Layout) -> Result<Vec<Tensor<T>>> {
         let len: usize = shape.iter().product();
-        let count = ROTATED.div_ceil(len * 4).clamp(2, 64);
-        (0..count).map(|seed| Tensor::from_vec(&self.device, shape, noise(seed as u32, len))).collect()
+        let count = ROTATED.div_ceil(len * size_of::<T>()).clamp(2, 64);
+        let values = |seed| noise(seed, len).into_iter().map(|x| T::of(x.into())).collect();
+        (0..count).map(|seed| Tensor::from_vec(&self.device, shape, values(seed as u32))?.to_layout(layout)).collect()
     }
 
     fn run(&mut self) -> Result<()> {
@@ -135,32 +142,60 @@ impl Bench {
     }
 
     fn pooling(&self) -> Result<()> {
-        let shape = [64, 64, 112, 112];
-        let x = self.sets(&shape)?;
-        let elements: usize = shape.iter().product();
-        let mut dx = x[0].empty_like()?;
-        for (label, window) in
-            [("3x3 s2 p1", Window::new([3, 3]).stride([2, 2]).padding([1, 1])), ("2x2 s2", Window::new([2, 2]))]
-        {
-            let pick = |run: usize| &x[run % x.len()];
-            let outputs = elements / 4;
-            let dy = self.sets(&[64, 64, 56, 56])?;
-            self.memory(&format!("max_pool {label} forward"), 4 * elements + 5 * outputs, |run| {
-                max_pool::forward(pick(run), &window).map(drop)
-            })?;
-            let indices = max_pool::forward(pick(0), &window)?.indices;
-            self.memory(&format!("max_pool {label} backward"), 4 * elements + 5 * outputs, |run| {
-                max_pool::backward(&dy[run % dy.len()], &indices, &window, &shape, Out::write(&mut dx))
-            })?;
-            let divisor = avg_pool::Divisor::default();
-            self.memory(&format!("avg_pool {label} forward"), 4 * (elements + outputs), |run| {
-                avg_pool::forward(pick(run), &window, &divisor).map(drop)
-            })?;
-            self.memory(&format!("avg_pool {label} backward"), 4 * (elements + outputs), |run| {
-                avg_pool::backward(&dy[run % dy.len()], &window, &divisor, &shape, Out::write(&mut dx))
-            })?;
+        let windows = [
+            ("3x3 s2 p1", Window::new([3, 3]).stride([2, 2]).padding([1, 1])),
+            ("3x3 s2", Window::new([3, 3]).stride([2, 2])),
+            ("2x2 s2", Window::new([2, 2])),
+        ];
+        for (label, window) in windows {
+            self.pool::<f32>(label, &window, [64, 64, 112, 112], Layout::RowMajor)?;
+            self.pool::<f32>(label, &window, [64, 64, 112, 112], Layout::ChannelsLast)?;
+            self.pool::<bf16>(label, &window, [64, 64, 112, 112], Layout::RowMajor)?;
+            self.pool::<bf16>(label, &window, [64, 64, 112, 112], Layout::ChannelsLast)?;
         }
-        Ok(())
+        let beside = Window::new([9, 9]).stride([3, 3]).padding([4, 4]);
+        self.pool::<f32>("9x9 s3 p4", &beside, [64, 64, 111, 113], Layout::RowMajor)?;
+        self.pool::<f32>("3x3 s2 p1", &windows[0].1, [64, 64, 111, 113], Layout::RowMajor)?;
+        self.pool::<f32>("2x2 s2", &windows[2].1, [64, 64, 111, 113], Layout::RowMajor)
+    }
+
+    /// Pooling that picks and that averages over images of this shape.
+    fn pool<T: Real>(&self, label: &str, window: &Window, shape: [usize; 4], layout: Layout) -> Result<()> {
+        let row = |op: &str, pass: &str| {
+            let [_, _, height, width] = shape;
+            format!("{op} {label} {height}x{width} {} {} {pass}", T::DTYPE, layout.name())
+        };
+        let [height, width] = window.output_size("bench", [shape[2], shape[3]])?;
+        let out = [shape[0], shape[1], height, width];
+        let names = ["max_pool", "avg_pool", "stochastic_pool"].map(|op| [row(op, "forward"), row(op, "backward")]);
+        if !names.iter().flatten().any(|name| self.wants(name)) {
+            return Ok(());
+        }
+        let [max, average, stochastic] = names;
+        let (x, dy) = (self.sets_in::<T>(&shape, layout)?, self.sets_in::<T>(&out, layout)?);
+        let (elements, outputs) = (x[0].len(), dy[0].len());
+        let (picked, averaged) =
+            (size_of::<T>() * (elements + outputs) + outputs, size_of::<T>() * (elements + outputs));
+        let mut dx = x[0].empty_like()?;
+        let pick = |run: usize| &x[run % x.len()];
+        self.memory(&max[0], picked, |run| max_pool::forward(pick(run), window).map(drop))?;
+        let indices =
+            (0..dy.len()).map(|run| Ok(max_pool::forward(pick(run), window)?.indices)).collect::<Result<Vec<_>>>()?;
+        self.memory(&max[1], picked, |run| {
+            let run = run % dy.len();
+            max_pool::backward(&dy[run], &indices[run], window, &shape, Out::write(&mut dx))
+        })?;
+        let divisor = avg_pool::Divisor::default();
+        self.memory(&average[0], averaged, |run| avg_pool::forward(pick(run), window, &divisor).map(drop))?;
+        self.memory(&average[1], averaged, |run| {
+            avg_pool::backward(&dy[run % dy.len()], window, &divisor, &shape, Out::write(&mut dx))
+        })?;
+        let mut random = Random::new(&self.device, 0)?;
+        self.memory(&stochastic[0], picked, |run| stochastic_pool::forward(pick(run), window, &mut random).map(drop))?;
+        self.memory(&stochastic[1], picked, |run| {
+            let run = run % dy.len();
+            stochastic_pool::backward(&dy[run], &indices[run], window, &shape, Out::write(&mut dx))
+        })
     }
 
     fn gaussian(&self) -> Result<()> {

@@ -4,7 +4,7 @@
 //! Launch: one thread for one place in a few rows of a plane, as [`Tiling`] lays them: of outputs forward, of inputs
 //! backward; neighbouring threads have neighbouring columns, or channels where these are last.
 //! - Forward adds the positions inside the image in row-major order. [`avg_pool_forward_small`] is the same with the loops
-//!   unrolled, so that all loads are under way at once.
+//!   unrolled, so that all loads are under way at once, and [`avg_pool_forward_patch`] by [patches](crate::patch).
 //! - Backward gathers: each input adds `dy / divisor` over the windows that cover it, in the order of the outputs. No
 //!   atomics, and no zeros written beforehand.
 //!
@@ -21,7 +21,7 @@
 use cuda_std::prelude::*;
 
 use crate::elementwise::{get, put};
-use crate::patch::{Patches, Shares, gather, lanes};
+use crate::patch::{Patches, Shares, gather, lanes, slide_channels_apart, slide_channels_last, store_pair};
 use crate::window::{Covering, FEWER_BLOCKS, MIN_BLOCKS, Nchw, Nhwc, Order, Pixel, THREADS, Tiling, Window};
 
 /// What a window's sum is divided by.
@@ -35,7 +35,7 @@ pub struct Divisor {
     pub begin: [u32; 2],
     /// The first row and column that count no more.
     pub end: [u32; 2],
-    /// The divisor of every window, or zero.
+    /// The divisor of every window, where all have the same, or zero.
     pub given: f32,
 }
 
@@ -178,6 +178,45 @@ pub unsafe fn avg_pool_forward_small<T: Storage, L: Order, const SIZE: u32>(
     }
 }
 
+/// As [`avg_pool_forward`], by [patches](crate::patch), for windows of a known geometry.
+///
+/// # Safety
+/// The module's, but for the tiling; `Fixed<SIZE, STRIDE, PADDING>` fits the window, memory begins at multiples of 16 bytes,
+/// and `patches` are of the window's outputs, with the launch's grid and block.
+#[kernel(
+    max_threads = THREADS,
+    min_blocks = FEWER_BLOCKS,
+    instances(T = [f32, f16, bf16], L = [Nchw, Nhwc], (SIZE, STRIDE, PADDING) = [(2, 2, 0), (3, 2, 0), (3, 2, 1)])
+)]
+pub unsafe fn avg_pool_forward_patch<T: Storage, L: Order, const SIZE: u32, const STRIDE: u32, const PADDING: u32>(
+    x: Global<T>,
+    y: GlobalMut<T>,
+    window: Window<L>,
+    divisor: Divisor,
+    patches: Patches<L>,
+) {
+    let begin = |_, _| 0.0;
+    let step = |sum: f32, value: f32, _| sum + value;
+    let of = |row, column| divisor.of(divisor.counted(&window, 0, row), divisor.counted(&window, 1, column));
+    // SAFETY: the caller's; the outputs exist, but perhaps the second of two, whose average is not stored.
+    unsafe {
+        if L::CHANNELS_LAST {
+            let finish = |output, row, column, sums: [f32; 4]| {
+                let of = of(row, column);
+                let [a, b, c, d] = sums.map(|sum| T::from_f32(sum / of));
+                y.store4(output, Vec4::new(a, b, c, d));
+            };
+            slide_channels_last::<T, L, _, SIZE, STRIDE, PADDING>(x, &window, &patches, 0.0, begin, step, finish);
+        } else {
+            let finish = |output, row, column, [a, b]: [f32; 2]| {
+                let averages = [a / of(row, column), b / of(row, column + 1)].map(T::from_f32);
+                store_pair(y, output, averages, column, window.output[1]);
+            };
+            slide_channels_apart::<T, L, _, SIZE, STRIDE, PADDING>(x, &window, &patches, 0.0, begin, step, finish);
+        }
+    }
+}
+
 /// `dx = sum of dy / divisor over the windows that cover the input + beta * dx`.
 ///
 /// # Safety
@@ -282,10 +321,15 @@ impl Quotients {
         row: u32,
         column: u32,
     ) -> Shares<LANES> {
-        let rows = self.divisor.counted(window, 0, row);
-        let of = self.divisor.of(rows, self.divisor.counted(window, 1, column));
-        let exists = (row < window.output[0]) & (column < window.output[1]);
-        let share = dy.map(|dy| if of == self.full || !exists { dy * self.reciprocal } else { dy / of });
+        let share = if self.divisor.given != 0.0 {
+            // The launch's: no thread takes the other way.
+            dy.map(|dy| dy * self.reciprocal)
+        } else {
+            let rows = self.divisor.counted(window, 0, row);
+            let of = self.divisor.of(rows, self.divisor.counted(window, 1, column));
+            let exists = (row < window.output[0]) & (column < window.output[1]);
+            dy.map(|dy| if of == self.full || !exists { dy * self.reciprocal } else { dy / of })
+        };
         Shares { share, position: [0; LANES] }
     }
 }

@@ -3,8 +3,8 @@
 //!
 //! Launch: one thread for one place in a few rows of a plane of outputs, as [`Tiling`] lays them; neighbouring threads have
 //! neighbouring columns, or channels where these are last. It visits the positions inside the image in row-major order.
-//! [`max_pool_forward_small`] is the same with the loops unrolled, so that all loads are under way at once. Backward is
-//! [`route`](crate::route)'s.
+//! [`max_pool_forward_small`] is the same with the loops unrolled, so that all loads are under way at once, and
+//! [`max_pool_forward_patch`] by [patches](crate::patch), for windows that are common. Backward is [`route`](crate::route)'s.
 //!
 //! Maxima are compared as `f32`, and are elements of the input: nothing is rounded.
 //!
@@ -19,7 +19,8 @@
 use cuda_std::prelude::*;
 
 use crate::elementwise::get;
-use crate::window::{Covering, MIN_BLOCKS, Nchw, Nhwc, Order, Pixel, Position, THREADS, Tiling, Window};
+use crate::patch::{Patches, slide_channels_apart, slide_channels_last, store_pair};
+use crate::window::{Covering, FEWEST_BLOCKS, MIN_BLOCKS, Nchw, Nhwc, Order, Pixel, Position, THREADS, Tiling, Window};
 
 /// The largest element so far, and its position in the window.
 #[derive(Clone, Copy)]
@@ -172,6 +173,54 @@ pub unsafe fn max_pool_forward_small<T: Storage, L: Order, const SIZE: u32>(
     // SAFETY: the caller's.
     unsafe {
         forward(x, y, indices, window, tiling, |x, row, column| small_window::<T, L, SIZE>(window, x, row, column))
+    }
+}
+
+/// As [`max_pool_forward`], for windows of a known geometry.
+///
+/// # Safety
+/// The module's, but for the tiling; `Fixed<SIZE, STRIDE, PADDING>` fits the window, memory begins at multiples of 16 bytes,
+/// and `patches` are of the window's outputs, with the launch's grid and block.
+#[kernel(
+    max_threads = THREADS,
+    min_blocks = FEWEST_BLOCKS,
+    instances(T = [f32, f16, bf16], L = [Nchw, Nhwc], (SIZE, STRIDE, PADDING) = [(2, 2, 0), (3, 2, 0), (3, 2, 1)])
+)]
+pub unsafe fn max_pool_forward_patch<T: Storage, L: Order, const SIZE: u32, const STRIDE: u32, const PADDING: u32>(
+    x: Global<T>,
+    y: GlobalMut<T>,
+    indices: Option<GlobalMut<u8>>,
+    window: Window<L>,
+    patches: Patches<L>,
+) {
+    let begin = |row: u32, column: u32| {
+        let [i, j] = [row, column].map(|output| PADDING.saturating_sub(output * STRIDE));
+        Maximum::of_nothing(i * SIZE + j)
+    };
+    let step = |maximum: Maximum, value, position| maximum.or(value, position);
+    let outside = f32::NEG_INFINITY;
+    // SAFETY: the caller's; the outputs exist.
+    unsafe {
+        if L::CHANNELS_LAST {
+            let finish = |output, _, _, found: [Maximum; 4]| {
+                let [a, b, c, d] = found.map(|maximum| T::from_f32(maximum.value));
+                y.store4(output, Vec4::new(a, b, c, d));
+                if let Some(indices) = indices {
+                    let [a, b, c, d] = found.map(|maximum| u8::narrow(maximum.position));
+                    indices.store4(output, Vec4::new(a, b, c, d));
+                }
+            };
+            slide_channels_last::<T, L, _, SIZE, STRIDE, PADDING>(x, &window, &patches, outside, begin, step, finish);
+        } else {
+            let width = window.output[1];
+            let finish = |output, _, column, found: [Maximum; 2]| {
+                store_pair(y, output, found.map(|maximum| T::from_f32(maximum.value)), column, width);
+                if let Some(indices) = indices {
+                    store_pair(indices, output, found.map(|maximum| u8::narrow(maximum.position)), column, width);
+                }
+            };
+            slide_channels_apart::<T, L, _, SIZE, STRIDE, PADDING>(x, &window, &patches, outside, begin, step, finish);
+        }
     }
 }
 

@@ -199,6 +199,9 @@ pub const MIN_BLOCKS: u32 = 5;
 /// As [`MIN_BLOCKS`], for kernels that keep more and spill with as many: 64 registers a thread.
 pub const FEWER_BLOCKS: u32 = 4;
 
+/// As [`FEWER_BLOCKS`]: 80 registers a thread.
+pub const FEWEST_BLOCKS: u32 = 3;
+
 /// Blocks along an axis of the grid other than x, at most.
 const MOST_BLOCKS: u32 = 65_535;
 

@@ -98,6 +98,15 @@ pub fn assert_same_bits<T: Element>(what: &str, got: &Tensor<T>, expected: &Tens
     }
 }
 
+/// As [`assert_same_bits`], but that NaN may be any NaN.
+pub fn assert_same_values<T: Real>(what: &str, got: &Tensor<T>, expected: &Tensor<T>) -> Outcome {
+    let one = |tensor: &Tensor<T>| -> ferrolayer::Result<Tensor<T>> {
+        let values = tensor.to_vec()?.into_iter().map(|v| if v.f64().is_nan() { T::of(f64::NAN) } else { v });
+        Tensor::from_vec(&Device::cpu(), tensor.shape(), values.collect())
+    };
+    assert_same_bits(what, &one(got)?, &one(expected)?)
+}
+
 /// Fails unless the error's text is exactly this.
 pub fn assert_error<T>(result: ferrolayer::Result<T>, expected: &str) -> Outcome {
     match result {
@@ -123,5 +132,7 @@ pub fn patched() -> Vec<([usize; 4], Window)> {
         ([3, 4, 5, 8], two),
         ([1, 12, 6, 5], two.ceil_mode(true)),
         ([5, 4, 4, 132], two),
+        // More than one block's rows.
+        ([1, 1, 76, 112], padded),
     ]
 }

@@ -1,5 +1,7 @@
 use cuda_std::launch::LaunchDims;
-use kernels::avg_pool::{AvgPoolBackward, AvgPoolBackwardPatch, AvgPoolForward, AvgPoolForwardSmall, Divisor};
+use kernels::avg_pool::{
+    AvgPoolBackward, AvgPoolBackwardPatch, AvgPoolForward, AvgPoolForwardPatch, AvgPoolForwardSmall, Divisor,
+};
 use kernels::patch::Patches;
 use kernels::window::{Covering, Order, Tiling, Window};
 
@@ -15,7 +17,14 @@ impl Averages {
             true => ([0, 0], [height + 2 * above, width + 2 * left]),
             false => ([above, left], [height + above, width + left]),
         };
-        let given = self.divisor.divisor_override.map_or(0.0, |divisor| divisor.get() as f32);
+        // Windows of which every position counts have the same divisor, and no thread counts.
+        let all_count = (0..2).all(|axis| {
+            let last = (window.output[axis] - 1) * window.stride[axis] + window.size[axis];
+            begin[axis] == 0 && last <= end[axis]
+        });
+        let [rows, columns] = window.size.map(|size| size as f32);
+        let size = if all_count { rows * columns } else { 0.0 };
+        let given = self.divisor.divisor_override.map_or(size, |divisor| divisor.get() as f32);
         Divisor { begin, end, given }
     }
 }
@@ -28,6 +37,12 @@ impl<T: Real> OnGpu for Forward<'_, T> {
             for_order!(self.averages.windows.layout => L, {
                 let window = self.averages.windows.launch::<L>(OP)?;
                 let divisor = self.averages.launch(&window);
+                for_fixed!(window => SIZE, STRIDE, PADDING, {
+                    let (patches, grid, block) = Patches::of_outputs(&window);
+                    let forward = AvgPoolForwardPatch::<S, L, SIZE, STRIDE, PADDING> { x, y, window, divisor, patches };
+                    // SAFETY: as below; the geometry fits, and memory begins at multiples of 16 bytes.
+                    return unsafe { gpu.launch(LaunchDims::new(grid, block), forward) };
+                });
                 let (tiling, grid, block) = Tiling::new(&window, window.output);
                 let dims = LaunchDims::new(grid, block);
                 // SAFETY: `avg_pool::forward` made `y` with the shape that the window, which has no dilation, gives for `x`'s,
@@ -55,7 +70,7 @@ impl<T: Real> OnGpu for Backward<'_, T> {
                 let window = self.averages.windows.launch::<L>(OP)?;
                 let divisor = self.averages.launch(&window);
                 for_fixed!(window => SIZE, STRIDE, PADDING, {
-                    let (patches, grid, block) = Patches::new(&window);
+                    let (patches, grid, block) = Patches::of_inputs(&window);
                     let backward =
                         AvgPoolBackwardPatch::<S, L, SIZE, STRIDE, PADDING> { dy, dx, beta, window, divisor, patches };
                     // SAFETY: as below; the geometry fits, and memory begins at multiples of 16 bytes.

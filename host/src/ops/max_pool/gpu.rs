@@ -1,11 +1,12 @@
 use cuda_std::launch::{DeviceMemory, LaunchDims};
-use kernels::max_pool::{MaxPoolFlatIndices, MaxPoolForward, MaxPoolForwardSmall};
+use kernels::max_pool::{MaxPoolFlatIndices, MaxPoolForward, MaxPoolForwardPatch, MaxPoolForwardSmall};
+use kernels::patch::Patches;
 use kernels::window::{Covering, Tiling};
 
 use super::{FlatIndices, Forward, Indices};
 use crate::device::{Gpu, OnGpu, for_storage};
 use crate::ops::route::for_indices;
-use crate::ops::window::for_order;
+use crate::ops::window::{for_fixed, for_order};
 use crate::{Real, Result};
 
 impl<T: Real> OnGpu for Forward<'_, T> {
@@ -28,6 +29,12 @@ impl<T: Real> OnGpu for Forward<'_, T> {
                     Some(Indices::U8(indices)) => Some(indices.gpu_mut::<u8>(OP, "indices")?),
                     None => None,
                 };
+                for_fixed!(window => SIZE, STRIDE, PADDING, {
+                    let (patches, grid, block) = Patches::of_outputs(&window);
+                    let forward = MaxPoolForwardPatch::<S, L, SIZE, STRIDE, PADDING> { x, y, indices, window, patches };
+                    // SAFETY: as below; the geometry fits, and memory begins at multiples of 16 bytes.
+                    return unsafe { gpu.launch(LaunchDims::new(grid, block), forward) };
+                });
                 // SAFETY: `max_pool::forward` made `y` and `indices` with the shape that the window gives for `x`'s, in its
                 // layout, and the indices in a type for it; the tiling is over the output, and the launch its own; the small
                 // windows' kernels get their windows.

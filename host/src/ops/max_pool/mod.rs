@@ -4,7 +4,7 @@
 //! `x: [N, C, H, W]`, `y: [N, C, Ho, Wo]`, in either [`Layout`], and all else in `x`'s; sizes and edges are those of [`Window`], which are PyTorch's
 //! `torch.nn.MaxPool2d`'s, dilation and `ceil_mode` included.
 //! - Padding never wins: it is no element.
-//! - NaN wins over every number.
+//! - NaN wins over every number. Which NaN it is, its sign and payload, may be lost on a GPU.
 //! - Of equals the first in row-major window order wins: -0 equals +0, and NaN counts as equal to NaN. (PyTorch keeps
 //!   the last NaN of a window that holds several; in all else the indices are PyTorch's.)
 //! - A window whose positions all lie outside the image, which dilation with padding can give, has the maximum of

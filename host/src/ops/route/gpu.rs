@@ -18,7 +18,7 @@ impl<T: Real> OnGpu for Backward<'_, T> {
                 if let Indices::U8(indices) = self.indices {
                     let indices = indices.gpu::<u8>(op, "indices")?;
                     for_fixed!(window => SIZE, STRIDE, PADDING, {
-                        let (patches, grid, block) = Patches::new(&window);
+                        let (patches, grid, block) = Patches::of_inputs(&window);
                         let route = RouteBackwardPatch::<S, L, SIZE, STRIDE, PADDING> { dy, indices, dx, beta, window, patches };
                         // SAFETY: as below; the geometry fits, and memory begins at multiples of 16 bytes.
                         return unsafe { gpu.launch(LaunchDims::new(grid, block), route) };
