@@ -89,10 +89,14 @@ unsafe extern "C" fn call(
     arguments: *mut *mut PyObject,
     count: ffi::Py_ssize_t,
 ) -> *mut PyObject {
-    // SAFETY: `function` put the state there, which is never freed.
+    // SAFETY: `into_function` put the state there, which is never freed.
     let direct = unsafe { &*ffi::PyCapsule_GetPointer(capsule, STATE.as_ptr()).cast::<Direct>() };
-    // SAFETY: Python gives as many arguments, which live during the call.
-    let arguments = unsafe { slice::from_raw_parts(arguments.cast_const(), count.cast_unsigned()) };
+    let arguments = match count {
+        // Their place may be null.
+        0 => &[],
+        // SAFETY: Python gives as many arguments, which live during the call.
+        _ => unsafe { slice::from_raw_parts(arguments.cast_const(), count.cast_unsigned()) },
+    };
     // SAFETY: Python is attached.
     unsafe { direct.call(arguments).unwrap_or_else(|| direct.otherwise(arguments)) }
 }

@@ -51,7 +51,8 @@ impl Door {
 ///
 /// Where this PyTorch has what it takes, `torch.ops.<namespace>.<name>.default` has two more attributes, functions for code
 /// that calls small operators often: `run` is the operator, round the dispatcher where that has nothing to add; `direct` gives
-/// `None` where it has, or the operator fails. `ferrolayer.torch.define` makes use of them.
+/// `None` where it has, or the operator fails, which is then called a second time by `run`, and by who calls `direct`. Neither
+/// knows of gradients. `ferrolayer.torch.define` makes use of them.
 ///
 /// An operator computes, and no more: shapes for `torch.compile` and gradients are told in Python, by
 /// `torch.library.register_fake` and `register_autograd`.
