@@ -53,6 +53,7 @@ fn no_memory_in_a_pass(gpu: &Device) -> Outcome {
     let pass = || dense::forward(&x, &w, None, Activation::Prelu(&alpha));
     let expected = pass()?.y;
 
+    let _alone = memory_of_the_gpu();
     let mut large = take_all(gpu, 1 << 30)?;
     let most = large.len();
     large.pop();

@@ -1,6 +1,6 @@
 //! Trials on the devices there are, and the inputs they share.
 
-use std::sync::OnceLock;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use ferrolayer::device::GpuOptions;
 use ferrolayer::ops::Window;
@@ -84,6 +84,12 @@ pub fn normal_tensor<T: Real>(device: &Device, seed: u64, shape: &[usize]) -> Te
 /// The elements' magnitudes.
 pub fn sizes<T: Real>(tensor: &Tensor<T>) -> Vec<f64> {
     tensor.to_vec().expect("elements").into_iter().map(|v| v.f64().abs()).collect()
+}
+
+/// Held by who takes all memory of a GPU, and by who starts another process there, which needs some.
+pub fn memory_of_the_gpu() -> MutexGuard<'static, ()> {
+    static MEMORY: Mutex<()> = Mutex::new(());
+    MEMORY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Fails unless every element has the same bits, NaN included.
