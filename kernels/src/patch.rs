@@ -1,12 +1,12 @@
 //! Pooling by patches: what the kernels for windows of a known geometry share.
 //!
-//! Backward, a thread gathers for a patch of neighbouring inputs: [`ROWS`] by four elements that are stored at once, columns
+//! Backward, a thread gathers for a patch of neighbouring inputs: two rows by four elements that are stored at once, columns
 //! of a channel or, with the channels last, channels of each of two pixels. Forward, it slides the window over a patch of
-//! outputs: [`ROWS`] by two of a channel, whose inputs are loaded by four columns at once, or four channels of a pixel. The
+//! outputs: two rows by two of a channel, whose inputs are loaded by four columns at once, or four channels of a pixel. The
 //! windows over a patch are known when the kernel is compiled, but for where the image ends: every element is loaded once
 //! for the whole patch, all loads are under way at once, and no place is divided for.
 //!
-//! Bound by memory. In f32 these reach 0.67 to 0.89 of the copy rate on an H200 (64×64×112×112, docs/perf): with 4 blocks a
+//! Bound by memory. In f32 these reach 0.67 to 0.89 of the copy rate on an H200 (64×64×112×112, docs/perf): with 3 or 4 blocks a
 //! multiprocessor, too few loads are under way to hide their latency. In 16 bits, where as many elements are half the
 //! bytes, 0.37 to 0.74: there they are bound by instructions as well.
 
