@@ -8,7 +8,7 @@
 //!
 //! Bound by memory. In f32 these reach 0.67 to 0.89 of the copy rate on an H200 (64×64×112×112, docs/perf): with 3 or 4 blocks a
 //! multiprocessor, too few loads are under way to hide their latency. In 16 bits, where as many elements are half the
-//! bytes, 0.37 to 0.74: there they are bound by instructions as well.
+//! bytes, 0.37 to 0.74: instructions are suspected there.
 
 use core::marker::PhantomData;
 
@@ -152,12 +152,10 @@ pub(crate) unsafe fn gather<
     shares: impl Fn(bool, usize, u32, u32) -> Shares<LANES>,
     add: impl Fn(f32, f32, u32, u32) -> f32,
 ) {
-    type Geometry<const A: u32, const B: u32, const C: u32> = Fixed<A, B, C>;
     let Some(plane) = patches.tiling.plane() else { return };
     let columns = if L::CHANNELS_LAST { PIXELS } else { VECTOR };
-    let over =
-        [Geometry::<SIZE, STRIDE, PADDING>::over(ROWS), Geometry::<SIZE, STRIDE, PADDING>::over(columns as usize)];
-    let first = Geometry::<SIZE, STRIDE, PADDING>::FIRST;
+    let over = [Fixed::<SIZE, STRIDE, PADDING>::over(ROWS), Fixed::<SIZE, STRIDE, PADDING>::over(columns as usize)];
+    let first = Fixed::<SIZE, STRIDE, PADDING>::FIRST;
     for place in patches.tiling.places() {
         let across = patches.tiling.column::<L>(place);
         let channel = (place - across * patches.groups) * VECTOR;
@@ -189,8 +187,8 @@ pub(crate) unsafe fn gather<
                         unrolled!(C in [0 1 2 3] {
                             if I < over[0] && J < over[1] && C < columns as usize {
                                 let at = (
-                                    Geometry::<SIZE, STRIDE, PADDING>::position(I, R),
-                                    Geometry::<SIZE, STRIDE, PADDING>::position(J, C),
+                                    Fixed::<SIZE, STRIDE, PADDING>::position(I, R),
+                                    Fixed::<SIZE, STRIDE, PADDING>::position(J, C),
                                 );
                                 if let (Some(i), Some(j)) = at {
                                     unrolled!(K in [0 1 2 3] {
@@ -401,9 +399,8 @@ mod tests {
 
     /// Of every input of a patch, at any place of the image, all windows over it and no others.
     fn covers<const SIZE: u32, const STRIDE: u32, const PADDING: u32>() {
-        type Geometry<const A: u32, const B: u32, const C: u32> = Fixed<A, B, C>;
         for inputs in [2, 4] {
-            let over = Geometry::<SIZE, STRIDE, PADDING>::over(inputs);
+            let over = Fixed::<SIZE, STRIDE, PADDING>::over(inputs);
             assert!(over <= 3, "{SIZE} {STRIDE} {PADDING}: {over} outputs over {inputs} inputs");
             for patch in 0..5 {
                 let begin = patch * inputs;
@@ -413,10 +410,10 @@ mod tests {
                         .filter(|output| at - output * (STRIDE as usize) < SIZE as usize)
                         .map(|output| (output as i32, (at - output * STRIDE as usize) as u32))
                         .collect();
-                    let corner = (begin / STRIDE as usize) as i32 + Geometry::<SIZE, STRIDE, PADDING>::FIRST;
+                    let corner = (begin / STRIDE as usize) as i32 + Fixed::<SIZE, STRIDE, PADDING>::FIRST;
                     let found: Vec<_> = (0..over)
                         .filter_map(|output| {
-                            let position = Geometry::<SIZE, STRIDE, PADDING>::position(output, input)?;
+                            let position = Fixed::<SIZE, STRIDE, PADDING>::position(output, input)?;
                             Some((corner + output as i32, position))
                         })
                         .filter(|(output, _)| *output >= 0)

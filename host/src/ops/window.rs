@@ -376,8 +376,8 @@ macro_rules! for_order {
 }
 pub(crate) use for_order;
 
-/// Runs a block, which returns, with a window's size, stride and padding as constants, if they are such that backward
-/// kernels were compiled for.
+/// Runs a block, which returns, with a window's size, stride and padding as constants, if they are such that kernels by
+/// patches were compiled for.
 macro_rules! for_fixed {
     ($window:expr => $size:ident, $stride:ident, $padding:ident, $body:block) => {
         $crate::ops::window::for_fixed!(@ $window => $size = 2, $stride = 2, $padding = 0, $body);
