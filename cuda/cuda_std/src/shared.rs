@@ -229,3 +229,46 @@ accesses! {
     Vector2 2 Vec2<T>: load2 store2 load2_shared store2_shared ".v2" " two elements, aligned to both together.";
     Vector4 4 Vec4<T>: load4 store4 load4_shared store4_shared ".v4" " four elements, aligned to all together.";
 }
+
+impl<T: Element> Shared<T> {
+    /// Loads element `i` if the predicate is true, else gives `otherwise`: one predicated instruction and no branch.
+    /// PTX: `@p ld.shared`.
+    ///
+    /// # Safety
+    /// As [`load`](Self::load) where the predicate is true.
+    #[inline(always)]
+    #[cfg_attr(not(target_arch = "nvptx64"), track_caller)]
+    pub unsafe fn load_if(self, predicate: bool, i: u32, otherwise: T) -> T {
+        // SAFETY: the caller's index.
+        #[cfg(target_arch = "nvptx64")]
+        unsafe {
+            T::load_shared_if(predicate, self.at(i), otherwise)
+        }
+        #[cfg(not(target_arch = "nvptx64"))]
+        if predicate {
+            // SAFETY: in bounds and aligned, as checked.
+            unsafe { self.at(i, 1).read() }
+        } else {
+            otherwise
+        }
+    }
+
+    /// Stores to element `i` if the predicate is true: one predicated instruction and no branch. PTX: `@p st.shared`.
+    ///
+    /// # Safety
+    /// As [`store`](Self::store) where the predicate is true.
+    #[inline(always)]
+    #[cfg_attr(not(target_arch = "nvptx64"), track_caller)]
+    pub unsafe fn store_if(self, predicate: bool, i: u32, value: T) {
+        // SAFETY: the caller's index.
+        #[cfg(target_arch = "nvptx64")]
+        unsafe {
+            T::store_shared_if(predicate, self.at(i), value);
+        }
+        #[cfg(not(target_arch = "nvptx64"))]
+        if predicate {
+            // SAFETY: in bounds and aligned, as checked.
+            unsafe { self.at(i, 1).write(value) }
+        }
+    }
+}

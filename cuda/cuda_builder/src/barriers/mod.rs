@@ -20,7 +20,7 @@
 
 mod tokens;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use self::tokens::{Call, File, Function};
@@ -38,6 +38,9 @@ pub struct Sources {
     functions: HashMap<String, Vec<(usize, usize)>>,
     /// Places of macros, by name.
     macros: HashMap<String, Vec<(usize, usize)>>,
+    /// Functions from which a barrier may be reached, going by names alone. Others count 0, and nobody goes through what
+    /// they call: methods that many types have would make the ways through them countless.
+    reaching: HashSet<(usize, usize)>,
 }
 
 /// What an entry's source says.
@@ -92,6 +95,32 @@ impl Sources {
                 self.macros.entry(definition.name.clone()).or_default().push((f, i));
             }
         }
+        self.reaching = self.find_reaching();
+    }
+
+    fn find_reaching(&self) -> HashSet<(usize, usize)> {
+        let mut reaching = HashSet::new();
+        // Names of functions, and of macros, that reach one.
+        let mut names: [HashSet<&str>; 2] = [BARRIERS.into(), HashSet::new()];
+        loop {
+            let before = reaching.len();
+            for (f, file) in self.files.iter().enumerate() {
+                for (i, function) in file.functions.iter().enumerate() {
+                    let reaches = |call: &Call| {
+                        // What a macro's variable stands for is not known here.
+                        call.name.starts_with('$') || names[usize::from(call.is_macro)].contains(call.name.as_str())
+                    };
+                    if (function.instructions > 0 || function.calls.iter().any(reaches)) && reaching.insert((f, i)) {
+                        names[0].insert(&function.name);
+                        let arms_of = file.macros.iter().filter(|definition| definition.arms.contains(&i));
+                        names[1].extend(arms_of.map(|definition| definition.name.as_str()));
+                    }
+                }
+            }
+            if reaching.len() == before {
+                return reaching;
+            }
+        }
     }
 
     /// The barriers in the source of each entry; entries whose source is not found are left out.
@@ -138,7 +167,7 @@ impl Sources {
 
     /// The barriers of a function's body. `words` are what a macro call gives for the variables in it.
     fn of_function(&self, place: (usize, usize), words: &[String], callers: &mut Vec<(usize, usize)>) -> u32 {
-        if callers.contains(&place) {
+        if !self.reaching.contains(&place) || callers.contains(&place) {
             return 0;
         }
         callers.push(place);

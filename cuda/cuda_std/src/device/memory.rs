@@ -10,6 +10,8 @@ use crate::vector::{Vec2, Vec4};
 pub trait Access: Sized {
     unsafe fn load_shared(address: u32) -> Self;
     unsafe fn store_shared(address: u32, value: Self);
+    unsafe fn load_shared_if(predicate: bool, address: u32, otherwise: Self) -> Self;
+    unsafe fn store_shared_if(predicate: bool, address: u32, value: Self);
     unsafe fn load_global_if(predicate: bool, address: *const Self, otherwise: Self) -> Self;
     unsafe fn store_global_if(predicate: bool, address: *mut Self, value: Self);
 }
@@ -62,6 +64,32 @@ macro_rules! access {
                 unsafe {
                     core::arch::asm!(concat!("st.shared.", $ptx, " [{a}], {v};"),
                         v = in($class) $into(value), a = in(reg32) address,
+                        options(nostack, preserves_flags));
+                }
+            }
+
+            #[inline(always)]
+            unsafe fn load_shared_if(predicate: bool, address: u32, otherwise: Self) -> Self {
+                let mut value: $carrier = $into(otherwise);
+                // SAFETY: the caller's address, not touched where the predicate is false.
+                unsafe {
+                    core::arch::asm!(
+                        "{{ .reg .pred p; setp.ne.u32 p, {p}, 0;",
+                        concat!("@p ld.shared.", $ptx, " {v}, [{a}]; }}"),
+                        v = inout($class) value, a = in(reg32) address, p = in(reg32) predicate as u32,
+                        options(pure, readonly, nostack, preserves_flags));
+                }
+                $from(value)
+            }
+
+            #[inline(always)]
+            unsafe fn store_shared_if(predicate: bool, address: u32, value: Self) {
+                // SAFETY: the caller's address, not touched where the predicate is false.
+                unsafe {
+                    core::arch::asm!(
+                        "{{ .reg .pred p; setp.ne.u32 p, {p}, 0;",
+                        concat!("@p st.shared.", $ptx, " [{a}], {v}; }}"),
+                        v = in($class) $into(value), a = in(reg32) address, p = in(reg32) predicate as u32,
                         options(nostack, preserves_flags));
                 }
             }
