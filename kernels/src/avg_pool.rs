@@ -3,10 +3,12 @@
 //!
 //! Launch: one thread for one place in a few rows of a plane, as [`Tiling`] lays them: of outputs forward, of inputs
 //! backward; neighbouring threads have neighbouring columns, or channels where these are last.
-//! - Forward adds the positions inside the image in row-major order. [`avg_pool_forward_small`] is the same with the loops
-//!   unrolled, so that all loads are under way at once, and [`avg_pool_forward_patch`] by [patches](crate::patch).
+//! - Forward adds the positions inside the image in row-major order.
 //! - Backward gathers: each input adds `dy / divisor` over the windows that cover it, in the order of the outputs. No
 //!   atomics, and no zeros written beforehand.
+//!
+//! That is any layout's and any size's. Where rows have room in shared memory, row-major images go by [bands](crate::band),
+//! and common windows with the channels last by [patches](crate::patch).
 //!
 //! Sums and quotients are `f32`, rounded once when they are stored.
 //!
@@ -20,8 +22,12 @@
 
 use cuda_std::prelude::*;
 
+use crate::band::any::{Item, Lines, for_each_item, outputs_of, steps_inside};
+use crate::band::cells::{self, Given, inputs_of_cells, outputs_of_cells};
+use crate::band::slide::slide;
+use crate::band::{self, Bands, Block, Staged, Tile, inputs_of};
 use crate::elementwise::{get, put};
-use crate::patch::{Patches, Shares, gather, lanes, slide_channels_apart, slide_channels_last, store_pair};
+use crate::patch::{self, Patches, Shares};
 use crate::window::{Covering, FEWER_BLOCKS, MIN_BLOCKS, Nchw, Nhwc, Order, Pixel, THREADS, Tiling, Window};
 
 /// What a window's sum is divided by.
@@ -108,38 +114,6 @@ unsafe fn any_window<T: Storage, L: Order>(window: Window<L>, x: Global<T>, row:
     sum
 }
 
-/// The sum of a window of `SIZE` by `SIZE` positions, over the plane and channel that begin at `x`.
-///
-/// # Safety
-/// As [`any_window`]; the window is of that size.
-#[inline(always)]
-unsafe fn small_window<T: Storage, L: Order, const SIZE: u32>(
-    window: Window<L>,
-    x: Global<T>,
-    row: u32,
-    column: u32,
-) -> f32 {
-    let ([height, width], [above, left]) = (window.input, window.padding);
-    let mut sum = 0.0;
-    let mut i = 0;
-    while i < SIZE {
-        // What lies before the image wraps round to far after it.
-        let y = (row * window.stride[0] + i).wrapping_sub(above);
-        let line = (y as usize).wrapping_mul(window.input_line());
-        let mut j = 0;
-        while j < SIZE {
-            let x_ = (column * window.stride[1] + j).wrapping_sub(left);
-            let inside = (y < height) & (x_ < width);
-            let index = line.wrapping_add(x_.wrapping_mul(window.pixel()) as usize);
-            // SAFETY: in the plane where it is loaded.
-            sum += unsafe { x.load_if(inside, index, T::from_f32(0.0)) }.to_f32();
-            j += 1;
-        }
-        i += 1;
-    }
-    sum
-}
-
 /// Averages of any windows.
 ///
 /// # Safety
@@ -156,28 +130,6 @@ pub unsafe fn avg_pool_forward<T: Storage, L: Order>(
     unsafe { forward(x, y, window, divisor, tiling, |x, row, column| any_window(window, x, row, column)) }
 }
 
-/// As [`avg_pool_forward`], for windows of `SIZE` by `SIZE` positions.
-///
-/// # Safety
-/// The module's; the window is such.
-#[kernel(
-    max_threads = THREADS,
-    min_blocks = MIN_BLOCKS,
-    instances(T = [f32, f16, bf16], L = [Nchw, Nhwc], SIZE = [2, 3])
-)]
-pub unsafe fn avg_pool_forward_small<T: Storage, L: Order, const SIZE: u32>(
-    x: Global<T>,
-    y: GlobalMut<T>,
-    window: Window<L>,
-    divisor: Divisor,
-    tiling: Tiling,
-) {
-    // SAFETY: the caller's.
-    unsafe {
-        forward(x, y, window, divisor, tiling, |x, row, column| small_window::<T, L, SIZE>(window, x, row, column))
-    }
-}
-
 /// As [`avg_pool_forward`], by [patches](crate::patch), for windows of a known geometry.
 ///
 /// # Safety
@@ -186,34 +138,109 @@ pub unsafe fn avg_pool_forward_small<T: Storage, L: Order, const SIZE: u32>(
 #[kernel(
     max_threads = THREADS,
     min_blocks = FEWER_BLOCKS,
-    instances(T = [f32, f16, bf16], L = [Nchw, Nhwc], (SIZE, STRIDE, PADDING) = [(2, 2, 0), (3, 2, 0), (3, 2, 1)])
+    instances(T = [f32, f16, bf16], (SIZE, STRIDE, PADDING) = [(2, 2, 0), (3, 2, 0), (3, 2, 1)])
 )]
-pub unsafe fn avg_pool_forward_patch<T: Storage, L: Order, const SIZE: u32, const STRIDE: u32, const PADDING: u32>(
+pub unsafe fn avg_pool_forward_patch<T: Storage, const SIZE: u32, const STRIDE: u32, const PADDING: u32>(
     x: Global<T>,
     y: GlobalMut<T>,
-    window: Window<L>,
+    window: Window<Nhwc>,
     divisor: Divisor,
-    patches: Patches<L>,
+    patches: Patches,
 ) {
     let begin = |_, _| 0.0;
     let step = |sum: f32, value: f32, _| sum + value;
     let of = |row, column| divisor.of(divisor.counted(&window, 0, row), divisor.counted(&window, 1, column));
-    // SAFETY: the caller's; the outputs exist, but perhaps the second of two, whose average is not stored.
+    // SAFETY: the caller's; the outputs exist.
     unsafe {
-        if L::CHANNELS_LAST {
-            let finish = |output, row, column, sums: [f32; 4]| {
-                let of = of(row, column);
-                let [a, b, c, d] = sums.map(|sum| T::from_f32(sum / of));
-                y.store4(output, Vec4::new(a, b, c, d));
-            };
-            slide_channels_last::<T, L, _, SIZE, STRIDE, PADDING>(x, &window, &patches, 0.0, begin, step, finish);
-        } else {
-            let finish = |output, row, column, [a, b]: [f32; 2]| {
-                let averages = [a / of(row, column), b / of(row, column + 1)].map(T::from_f32);
-                store_pair(y, output, averages, column, window.output[1]);
-            };
-            slide_channels_apart::<T, L, _, SIZE, STRIDE, PADDING>(x, &window, &patches, 0.0, begin, step, finish);
-        }
+        let finish = |output, row, column, sums: [f32; 4]| {
+            let of = of(row, column);
+            y.store4(output, Vec4::from(sums.map(|sum| T::from_f32(sum / of))));
+        };
+        patch::slide::<T, _, SIZE, STRIDE, PADDING>(x, &window, &patches, 0.0, begin, step, finish);
+    }
+}
+
+/// As [`avg_pool_forward`], by [bands](crate::band), for windows of `SIZE` by `SIZE` positions, `STRIDE` apart.
+///
+/// # Safety
+/// The module's, but for the tiling; the window is such; `x` begins at a multiple of 16 bytes, and `bands` are of the
+/// window's outputs, with the launch's grid, block and shared memory.
+#[kernel(
+    max_threads = band::THREADS,
+    min_blocks = band::MIN_BLOCKS,
+    instances(T = [f32, f16, bf16], (SIZE, STRIDE) = [(2, 2), (3, 2)])
+)]
+pub unsafe fn avg_pool_forward_band<T: Storage, const SIZE: usize, const STRIDE: usize>(
+    x: Global<T>,
+    y: GlobalMut<T>,
+    window: Window<Nchw>,
+    divisor: Divisor,
+    bands: Bands,
+) {
+    let of_row = |values: [f32; SIZE]| {
+        let mut sum = values[0];
+        unrolled!(J in [1 2] { if J < SIZE { sum += values[J]; } });
+        sum
+    };
+    let finish = |output: usize, row: u32, column: u32, rows: [f32; SIZE]| {
+        let of = divisor.of(divisor.counted(&window, 0, row), divisor.counted(&window, 1, column));
+        // SAFETY: the output exists.
+        unsafe { y.store(output, T::from_f32(of_row(rows) / of)) };
+    };
+    // SAFETY: the caller's.
+    unsafe { slide::<T, f32, SIZE, STRIDE>(x, &window, &bands, 0.0, of_row, finish) };
+}
+
+/// As [`avg_pool_forward`], by [bands](crate::band), for windows of any size: the sums of the windows' columns, and of these
+/// the sums.
+///
+/// # Safety
+/// The module's, but for the tiling; `x` begins at a multiple of 16 bytes; `block` is of the window's outputs, with the
+/// launch's grid, block and shared memory, which has an `f32` for each column; `columns` are of its outputs' height and
+/// inputs' width, `outputs` of its outputs.
+#[kernel(max_threads = band::THREADS, min_blocks = band::MIN_BLOCKS, instances(T = [f32, f16, bf16]))]
+pub unsafe fn avg_pool_forward_any<T: Storage>(
+    x: Global<T>,
+    y: GlobalMut<T>,
+    window: Window<Nchw>,
+    divisor: Divisor,
+    block: Block,
+    columns: Lines,
+    outputs: Lines,
+) {
+    let span = block.span();
+    // SAFETY: the launch's shared memory is for these rows and for the columns of all outputs; the outputs exist.
+    unsafe {
+        let x = Staged::copy(dynamic_shared::<T>(), x, &span, inputs_of(&window, &span), window.input);
+        let sums = x.behind::<f32>();
+        band::wait();
+        for_each_item(&span, &columns, span.rows, |Item { number, plane, row, column }| {
+            let [first, end] = steps_inside(&window, 0, row);
+            let top = (row * window.stride[0]).wrapping_sub(window.padding[0]);
+            let mut place = x.place(plane, top.wrapping_add(first), column);
+            let (mut sum, mut i) = (0.0, first);
+            while i < end {
+                sum += x.load(place).to_f32();
+                place += window.input[1];
+                i += 1;
+            }
+            sums.store(number, sum);
+        });
+        thread::sync_threads();
+        let output = window.output_plane(span.first_plane) + span.rows[0] as usize * window.output_line();
+        for_each_item(&span, &outputs, span.rows, |Item { number, plane, row, column }| {
+            let [first, end] = steps_inside(&window, 1, column);
+            let left = (column * window.stride[1]).wrapping_sub(window.padding[1]);
+            let line = plane * (span.rows[1] - span.rows[0]) + row - span.rows[0];
+            let at = (line * window.input[1]).wrapping_add(left);
+            let (mut sum, mut j) = (0.0, first);
+            while j < end {
+                sum += sums.load(at.wrapping_add(j));
+                j += 1;
+            }
+            let of = divisor.of(divisor.counted(&window, 0, row), divisor.counted(&window, 1, column));
+            y.store(output + number as usize, T::from_f32(sum / of));
+        });
     }
 }
 
@@ -245,7 +272,7 @@ pub unsafe fn avg_pool_backward<T: Storage, L: Order>(
                     let line = output_row as usize * window.output_line();
                     for output_column in across.clone() {
                         let share = get(dy, line + (output_column * window.pixel() + channel) as usize);
-                        sum += quotients.of(&window, [share], output_row, output_column).share[0];
+                        sum += quotients.of(&window, [share], output_row, output_column)[0];
                     }
                 }
                 let input = window.input_plane(plane) + row as usize * window.input_line() + place as usize;
@@ -263,33 +290,142 @@ pub unsafe fn avg_pool_backward<T: Storage, L: Order>(
 #[kernel(
     max_threads = THREADS,
     min_blocks = FEWER_BLOCKS,
-    instances(T = [f32, f16, bf16], L = [Nchw, Nhwc], (SIZE, STRIDE, PADDING) = [(2, 2, 0), (3, 2, 0), (3, 2, 1)])
+    instances(T = [f32, f16, bf16], (SIZE, STRIDE, PADDING) = [(2, 2, 0), (3, 2, 0), (3, 2, 1)])
 )]
-pub unsafe fn avg_pool_backward_patch<T: Storage, L: Order, const SIZE: u32, const STRIDE: u32, const PADDING: u32>(
+pub unsafe fn avg_pool_backward_patch<T: Storage, const SIZE: u32, const STRIDE: u32, const PADDING: u32>(
     dy: Global<T>,
     dx: GlobalMut<T>,
     beta: f32,
-    window: Window<L>,
+    window: Window<Nhwc>,
     divisor: Divisor,
-    patches: Patches<L>,
+    patches: Patches,
 ) {
     let quotients = Quotients::new(&window, divisor);
     let add = |sum: f32, share: f32, _, _| sum + share;
     // SAFETY: the caller's; `gather` asks for outputs that are there, and says where others are not.
     unsafe {
-        if L::CHANNELS_LAST {
-            let shares = |inside, output, row, column| {
-                let dy = lanes::<T, 4>(dy, inside, output, T::from_f32(0.0)).map(T::to_f32);
-                quotients.of(&window, dy, row, column)
-            };
-            gather::<T, L, 4, SIZE, STRIDE, PADDING>(dx, beta, &window, &patches, shares, add);
-        } else {
-            let shares = |inside, output, row, column| {
-                let dy = lanes::<T, 1>(dy, inside, output, T::from_f32(0.0)).map(T::to_f32);
-                quotients.of(&window, dy, row, column)
-            };
-            gather::<T, L, 1, SIZE, STRIDE, PADDING>(dx, beta, &window, &patches, shares, add);
-        }
+        let shares = |inside, output, row, column| {
+            let dy = dy.load4_if(inside, output, Vec4::splat(T::from_f32(0.0))).map(T::to_f32);
+            Shares { share: quotients.of(&window, dy.to_array(), row, column), position: [0; 4] }
+        };
+        patch::gather::<T, SIZE, STRIDE, PADDING>(dx, beta, &window, &patches, shares, add);
+    }
+}
+
+/// As [`avg_pool_backward`], by [bands](crate::band), for windows of `SIZE` by `SIZE` positions, two apart, padded by
+/// `PADDING`.
+///
+/// # Safety
+/// The module's, but for the tiling; the window is such; `dy` and `dx` begin at multiples of 16 bytes, and `bands` are of the
+/// window's cells, with the launch's grid, block and shared memory.
+#[kernel(
+    max_threads = band::THREADS,
+    min_blocks = band::FEWER_BLOCKS,
+    instances(T = [f32, f16, bf16], (SIZE, PADDING) = [(2, 0), (3, 0), (3, 1)])
+)]
+pub unsafe fn avg_pool_backward_band<T: Storage, const SIZE: u32, const PADDING: u32>(
+    dy: Global<T>,
+    dx: GlobalMut<T>,
+    beta: f32,
+    window: Window<Nchw>,
+    divisor: Divisor,
+    bands: Bands,
+) {
+    let quotients = Quotients::new(&window, divisor);
+    let span = bands.block.span();
+    let part = bands.part(&span);
+    // SAFETY: the caller's; the launch's shared memory is for these rows.
+    unsafe {
+        let rows = outputs_of_cells::<SIZE, PADDING>(&window, &span);
+        let dy = Staged::copy(dynamic_shared::<T>(), dy, &span, rows, window.output);
+        let tile = Tile::new(dy.behind(), &span, inputs_of_cells(&window, &span), window.input);
+        band::wait();
+        let given = |inside, plane, row, column| {
+            let dy = dy.load_if(inside, dy.place(plane, row, column), T::from_f32(0.0)).to_f32();
+            let [share] = quotients.of(&window, [dy], row, column);
+            Given { share, position: 0 }
+        };
+        cells::gather::<SIZE, PADDING>(&tile, &window, &bands, &part, given, |sum, given, _| sum + given.share);
+        tile.write_out(dx, beta);
+    }
+}
+
+/// As [`avg_pool_backward`], by [bands](crate::band), for windows of any size: what the outputs give to each column, and of
+/// that what they give to each row.
+///
+/// # Safety
+/// The module's, but for the tiling; `covering` is the window's; `dy` and `dx` begin at multiples of 16 bytes; `bands` are of
+/// the window's inputs, with the launch's grid, block and shared memory, which has an `f32` for each row of outputs and
+/// column of inputs.
+#[kernel(max_threads = band::THREADS, min_blocks = band::FEWER_BLOCKS, instances(T = [f32, f16, bf16]))]
+pub unsafe fn avg_pool_backward_any<T: Storage>(
+    dy: Global<T>,
+    dx: GlobalMut<T>,
+    beta: f32,
+    window: Window<Nchw>,
+    covering: Covering,
+    divisor: Divisor,
+    bands: Bands,
+) {
+    let quotients = Quotients::new(&window, divisor);
+    let span = bands.block.span();
+    let part = bands.part(&span);
+    let rows = outputs_of(&window, &covering, &span);
+    let width = window.input[1];
+    // SAFETY: the launch's shared memory is for these rows, their columns and the inputs.
+    unsafe {
+        let dy = Staged::copy(dynamic_shared::<T>(), dy, &span, rows, window.output);
+        let shares = dy.behind::<f32>();
+        let lines = span.depth * (rows[1] - rows[0]);
+        let tile = Tile::new(shares.offset((lines * width + 3) & !3), &span, span.rows, window.input);
+        band::wait();
+        // Each run of rows of inputs begins with as many rows of outputs, and takes every so manyth from there on. Windows
+        // are mostly few over one input: four are looked at in one step without a branch.
+        let (first, step) = bands.group(&part, &span);
+        bands.for_each_column(&part, |column| {
+            let [begin, end] = covering.over(&window, 1, column);
+            let mut row = rows[0] + first;
+            while row < rows[1] {
+                let line = part.plane * (rows[1] - rows[0]) + row - rows[0];
+                let (mut sum, mut output, mut place) = (0.0, begin, dy.place(part.plane, row, begin));
+                while output < end {
+                    unrolled!(K in [0 1 2 3] {
+                        let k = K as u32;
+                        let dy = dy.load_if(output + k < end, place + k, T::from_f32(0.0)).to_f32();
+                        let share = quotients.of(&window, [dy], row, output + k)[0];
+                        sum += if output + k < end { share } else { 0.0 };
+                    });
+                    output += 4;
+                    place += 4;
+                }
+                shares.store(line * width + column, sum);
+                row += step;
+            }
+        });
+        thread::sync_threads();
+        bands.for_each_column(&part, |column| {
+            let mut over = covering.down(&window, part.rows[0]);
+            let mut place = tile.place(part.plane, part.rows[0], column);
+            let line = (part.plane * (rows[1] - rows[0])).wrapping_sub(rows[0]);
+            let mut row = part.rows[0];
+            while row < part.rows[1] {
+                let (mut output, end) = (over.begin, over.end(&window));
+                let mut at = line.wrapping_add(output).wrapping_mul(width).wrapping_add(column);
+                let mut sum = 0.0;
+                while output < end {
+                    unrolled!(K in [0 1 2 3] {
+                        sum += shares.load_if(output + (K as u32) < end, at, 0.0);
+                        at = at.wrapping_add(width);
+                    });
+                    output += 4;
+                }
+                tile.sums().store(place, sum);
+                place += width;
+                row += 1;
+                over.next(&window);
+            }
+        });
+        tile.write_out(dx, beta);
     }
 }
 
@@ -320,8 +456,8 @@ impl Quotients {
         dy: [f32; LANES],
         row: u32,
         column: u32,
-    ) -> Shares<LANES> {
-        let share = if self.divisor.given != 0.0 {
+    ) -> [f32; LANES] {
+        if self.divisor.given != 0.0 {
             // The launch's: no thread takes the other way.
             dy.map(|dy| dy * self.reciprocal)
         } else {
@@ -329,7 +465,6 @@ impl Quotients {
             let of = self.divisor.of(rows, self.divisor.counted(window, 1, column));
             let exists = (row < window.output[0]) & (column < window.output[1]);
             dy.map(|dy| if of == self.full || !exists { dy * self.reciprocal } else { dy / of })
-        };
-        Shares { share, position: [0; LANES] }
+        }
     }
 }

@@ -12,6 +12,7 @@ macro_rules! unrolled {
 pub mod adam;
 pub mod add2;
 pub mod avg_pool;
+pub mod band;
 pub mod dense;
 mod elementwise;
 pub mod exp;

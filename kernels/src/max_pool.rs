@@ -3,8 +3,8 @@
 //!
 //! Launch: one thread for one place in a few rows of a plane of outputs, as [`Tiling`] lays them; neighbouring threads have
 //! neighbouring columns, or channels where these are last. It visits the positions inside the image in row-major order.
-//! [`max_pool_forward_small`] is the same with the loops unrolled, so that all loads are under way at once, and
-//! [`max_pool_forward_patch`] by [patches](crate::patch), for windows that are common. Backward is [`route`](crate::route)'s.
+//! That is any layout's and any size's. Where rows have room in shared memory, row-major images go by [bands](crate::band),
+//! and common windows with the channels last by [patches](crate::patch). Backward is [`route`](crate::route)'s.
 //!
 //! Maxima are compared as `f32`, and are elements of the input: nothing is rounded.
 //!
@@ -18,8 +18,11 @@
 
 use cuda_std::prelude::*;
 
+use crate::band::any::{Item, Lines, for_each_item, steps_inside};
+use crate::band::slide::slide;
+use crate::band::{self, Bands, Block, Staged, inputs_of};
 use crate::elementwise::get;
-use crate::patch::{Patches, slide_channels_apart, slide_channels_last, store_pair};
+use crate::patch::{self, Patches};
 use crate::window::{Covering, FEWEST_BLOCKS, MIN_BLOCKS, Nchw, Nhwc, Order, Pixel, Position, THREADS, Tiling, Window};
 
 /// The largest element so far, and its position in the window.
@@ -100,40 +103,6 @@ unsafe fn any_window<T: Storage, L: Order>(window: Window<L>, x: Global<T>, row:
     maximum
 }
 
-/// The maximum of a window of `SIZE` by `SIZE` positions without dilation, over the plane and channel that begin at `x`.
-///
-/// # Safety
-/// As [`any_window`]; the window is of that size.
-#[inline(always)]
-unsafe fn small_window<T: Storage, L: Order, const SIZE: u32>(
-    window: Window<L>,
-    x: Global<T>,
-    row: u32,
-    column: u32,
-) -> Maximum {
-    let ([height, width], [above, left]) = (window.input, window.padding);
-    let (down, right) = (row * window.stride[0], column * window.stride[1]);
-    let mut maximum = Maximum::of_nothing(above.saturating_sub(down) * SIZE + left.saturating_sub(right));
-    let mut i = 0;
-    while i < SIZE {
-        // What lies before the image wraps round to far after it.
-        let y = (down + i).wrapping_sub(above);
-        let line = (y as usize).wrapping_mul(window.input_line());
-        let mut j = 0;
-        while j < SIZE {
-            let x_ = (right + j).wrapping_sub(left);
-            let inside = (y < height) & (x_ < width);
-            let index = line.wrapping_add(x_.wrapping_mul(window.pixel()) as usize);
-            // SAFETY: in the plane where it is loaded. Minus infinity wins over nothing.
-            let value = unsafe { x.load_if(inside, index, T::from_f32(f32::NEG_INFINITY)) };
-            maximum = maximum.or(value.to_f32(), i * SIZE + j);
-            j += 1;
-        }
-        i += 1;
-    }
-    maximum
-}
-
 /// Maxima and, where asked for, indices of any windows.
 ///
 /// # Safety
@@ -154,28 +123,6 @@ pub unsafe fn max_pool_forward<T: Storage, L: Order, P: Position>(
     unsafe { forward(x, y, indices, window, tiling, |x, row, column| any_window(window, x, row, column)) }
 }
 
-/// As [`max_pool_forward`], for windows of `SIZE` by `SIZE` positions without dilation.
-///
-/// # Safety
-/// The module's; the window is such.
-#[kernel(
-    max_threads = THREADS,
-    min_blocks = MIN_BLOCKS,
-    instances(T = [f32, f16, bf16], L = [Nchw, Nhwc], SIZE = [2, 3])
-)]
-pub unsafe fn max_pool_forward_small<T: Storage, L: Order, const SIZE: u32>(
-    x: Global<T>,
-    y: GlobalMut<T>,
-    indices: Option<GlobalMut<u8>>,
-    window: Window<L>,
-    tiling: Tiling,
-) {
-    // SAFETY: the caller's.
-    unsafe {
-        forward(x, y, indices, window, tiling, |x, row, column| small_window::<T, L, SIZE>(window, x, row, column))
-    }
-}
-
 /// As [`max_pool_forward`], for windows of a known geometry.
 ///
 /// # Safety
@@ -184,14 +131,14 @@ pub unsafe fn max_pool_forward_small<T: Storage, L: Order, const SIZE: u32>(
 #[kernel(
     max_threads = THREADS,
     min_blocks = FEWEST_BLOCKS,
-    instances(T = [f32, f16, bf16], L = [Nchw, Nhwc], (SIZE, STRIDE, PADDING) = [(2, 2, 0), (3, 2, 0), (3, 2, 1)])
+    instances(T = [f32, f16, bf16], (SIZE, STRIDE, PADDING) = [(2, 2, 0), (3, 2, 0), (3, 2, 1)])
 )]
-pub unsafe fn max_pool_forward_patch<T: Storage, L: Order, const SIZE: u32, const STRIDE: u32, const PADDING: u32>(
+pub unsafe fn max_pool_forward_patch<T: Storage, const SIZE: u32, const STRIDE: u32, const PADDING: u32>(
     x: Global<T>,
     y: GlobalMut<T>,
     indices: Option<GlobalMut<u8>>,
-    window: Window<L>,
-    patches: Patches<L>,
+    window: Window<Nhwc>,
+    patches: Patches,
 ) {
     let begin = |row: u32, column: u32| {
         let [i, j] = [row, column].map(|output| PADDING.saturating_sub(output * STRIDE));
@@ -201,26 +148,126 @@ pub unsafe fn max_pool_forward_patch<T: Storage, L: Order, const SIZE: u32, cons
     let outside = f32::NEG_INFINITY;
     // SAFETY: the caller's; the outputs exist.
     unsafe {
-        if L::CHANNELS_LAST {
-            let finish = |output, _, _, found: [Maximum; 4]| {
-                let [a, b, c, d] = found.map(|maximum| T::from_f32(maximum.value));
-                y.store4(output, Vec4::new(a, b, c, d));
-                if let Some(indices) = indices {
-                    let [a, b, c, d] = found.map(|maximum| u8::narrow(maximum.position));
-                    indices.store4(output, Vec4::new(a, b, c, d));
-                }
-            };
-            slide_channels_last::<T, L, _, SIZE, STRIDE, PADDING>(x, &window, &patches, outside, begin, step, finish);
-        } else {
-            let width = window.output[1];
-            let finish = |output, _, column, found: [Maximum; 2]| {
-                store_pair(y, output, found.map(|maximum| T::from_f32(maximum.value)), column, width);
-                if let Some(indices) = indices {
-                    store_pair(indices, output, found.map(|maximum| u8::narrow(maximum.position)), column, width);
-                }
-            };
-            slide_channels_apart::<T, L, _, SIZE, STRIDE, PADDING>(x, &window, &patches, outside, begin, step, finish);
+        let finish = |output, _, _, found: [Maximum; 4]| {
+            y.store4(output, Vec4::from(found.map(|maximum| T::from_f32(maximum.value))));
+            if let Some(indices) = indices {
+                indices.store4(output, Vec4::from(found.map(|maximum| u8::narrow(maximum.position))));
+            }
+        };
+        patch::slide::<T, _, SIZE, STRIDE, PADDING>(x, &window, &patches, outside, begin, step, finish);
+    }
+}
+
+/// As [`max_pool_forward`], by [bands](crate::band), for windows of `SIZE` by `SIZE` positions, `STRIDE` apart.
+///
+/// # Safety
+/// The module's, but for the tiling; the window is such, without dilation; `x` begins at a multiple of 16 bytes, and `bands`
+/// are of the window's outputs, with the launch's grid, block and shared memory.
+#[kernel(
+    max_threads = band::THREADS,
+    min_blocks = band::MIN_BLOCKS,
+    instances(T = [f32, f16, bf16], (SIZE, STRIDE) = [(2, 2), (3, 2)])
+)]
+pub unsafe fn max_pool_forward_band<T: Storage, const SIZE: usize, const STRIDE: usize>(
+    x: Global<T>,
+    y: GlobalMut<T>,
+    indices: Option<GlobalMut<u8>>,
+    window: Window<Nchw>,
+    bands: Bands,
+) {
+    // The first of the greatest in a row, by its column; then the first row that has the greatest.
+    let of_row = |values: [f32; SIZE]| {
+        let mut maximum = Maximum { value: values[0], position: 0 };
+        unrolled!(J in [1 2] { if J < SIZE { maximum = maximum.or(values[J], J as u32); } });
+        maximum
+    };
+    let finish = |output: usize, row: u32, column: u32, rows: [Maximum; SIZE]| {
+        let mut maximum = rows[0];
+        unrolled!(I in [1 2] {
+            if I < SIZE { maximum = maximum.or(rows[I].value, rows[I].position + (I * SIZE) as u32); }
+        });
+        if maximum.value == f32::NEG_INFINITY {
+            // What is outside is the same: of equals the first that is inside.
+            let first = |axis: usize, output: u32| window.padding[axis].saturating_sub(output * STRIDE as u32);
+            maximum = Maximum::of_nothing(first(0, row) * SIZE as u32 + first(1, column));
         }
+        // SAFETY: the output exists.
+        unsafe {
+            y.store(output, T::from_f32(maximum.value));
+            if let Some(indices) = indices {
+                indices.store(output, u8::narrow(maximum.position));
+            }
+        }
+    };
+    // SAFETY: the caller's. Minus infinity wins over nothing.
+    unsafe { slide::<T, Maximum, SIZE, STRIDE>(x, &window, &bands, f32::NEG_INFINITY, of_row, finish) };
+}
+
+/// As [`max_pool_forward`], by [bands](crate::band), for windows of any size without dilation: the maxima of the windows'
+/// columns, and of these the maxima.
+///
+/// # Safety
+/// The module's, but for the tiling; `x` begins at a multiple of 16 bytes; `block` is of the window's outputs, with the
+/// launch's grid, block and shared memory, which has an `f32` and a `P` for each column; `columns` are of its outputs'
+/// height and inputs' width, `outputs` of its outputs.
+#[kernel(max_threads = band::THREADS, min_blocks = band::MIN_BLOCKS, instances(T = [f32, f16, bf16], P = [u8, u16]))]
+pub unsafe fn max_pool_forward_any<T: Storage, P: Position>(
+    x: Global<T>,
+    y: GlobalMut<T>,
+    indices: Option<GlobalMut<P>>,
+    window: Window<Nchw>,
+    block: Block,
+    columns: Lines,
+    outputs: Lines,
+) {
+    let span = block.span();
+    // SAFETY: the launch's shared memory is for these rows and for the columns of all outputs; the outputs exist.
+    unsafe {
+        let x = Staged::copy(dynamic_shared::<T>(), x, &span, inputs_of(&window, &span), window.input);
+        let values = x.behind::<f32>();
+        let positions = values.offset(columns.padded(&span, span.rows)).cast::<P>();
+        band::wait();
+        for_each_item(&span, &columns, span.rows, |Item { number, plane, row, column }| {
+            let [first, end] = steps_inside(&window, 0, row);
+            let top = (row * window.stride[0]).wrapping_sub(window.padding[0]);
+            let mut place = x.place(plane, top.wrapping_add(first), column);
+            let mut maximum = Maximum::of_nothing(first);
+            let mut i = first;
+            while i < end {
+                maximum = maximum.or(x.load(place).to_f32(), i);
+                place += window.input[1];
+                i += 1;
+            }
+            values.store(number, maximum.value);
+            positions.store(number, P::narrow(maximum.position));
+        });
+        thread::sync_threads();
+        let output = window.output_plane(span.first_plane) + span.rows[0] as usize * window.output_line();
+        for_each_item(&span, &outputs, span.rows, |Item { number, plane, row, column }| {
+            let [first, end] = steps_inside(&window, 1, column);
+            let left = (column * window.stride[1]).wrapping_sub(window.padding[1]);
+            let line = plane * (span.rows[1] - span.rows[0]) + row - span.rows[0];
+            let mut at = (line * window.input[1]).wrapping_add(left).wrapping_add(first);
+            let (mut best, mut row, mut column) = (values.load(at), positions.load(at).widen(), first);
+            let mut j = first + 1;
+            while j < end {
+                at += 1;
+                let (value, i) = (values.load(at), positions.load(at).widen());
+                // The first in row-major order of the greatest, or of the NaNs.
+                let same = (value == best) | (value.is_nan() & best.is_nan());
+                let wins = Maximum { value: best, position: 0 }.or(value, 1).position == 1;
+                let earlier = wins | (same & (i < row));
+                best = if earlier { value } else { best };
+                row = if earlier { i } else { row };
+                column = if earlier { j } else { column };
+                j += 1;
+            }
+            let output = output + number as usize;
+            y.store(output, T::from_f32(best));
+            if let Some(indices) = indices {
+                indices.store(output, P::narrow(row * window.size[1] + column));
+            }
+        });
     }
 }
 

@@ -5,15 +5,20 @@
 //! neighbouring columns, or channels where these are last. It gathers: each input visits the windows that cover it, in the
 //! order of the outputs, and takes `dy` where the index names it. No atomics, no zeros written beforehand, and no
 //! difference between windows that overlap and windows that leave gaps. Sums are `f32`, rounded once.
-//! [`route_backward_patch`] is the same by [patches](crate::patch), for windows that are common.
+//!
+//! That is any layout's and any size's. Where rows have room in shared memory, row-major images go by [bands](crate::band),
+//! and common windows with the channels last by [patches](crate::patch).
 //!
 //! Bound by memory: reads `dy` and one or two bytes for each output, writes each input; windows that overlap meet in the
 //! caches.
 
 use cuda_std::prelude::*;
 
+use crate::band::any::{Phases, outputs_of};
+use crate::band::cells::{self, Given, inputs_of_cells, outputs_of_cells};
+use crate::band::{self, Bands, Block, Staged, Tile};
 use crate::elementwise::{get, put};
-use crate::patch::{Patches, Shares, gather, lanes};
+use crate::patch::{self, Patches, Shares};
 use crate::window::{Covering, FEWER_BLOCKS, Nchw, Nhwc, Order, Pixel, Position, THREADS, Tiling, Window};
 
 /// `dx = sum of dy over the outputs whose index names the input + beta * dx`. An index past the window's last position
@@ -80,43 +85,105 @@ pub unsafe fn route_backward<T: Storage, L: Order, P: Position>(
 #[kernel(
     max_threads = THREADS,
     min_blocks = FEWER_BLOCKS,
-    instances(T = [f32, f16, bf16], L = [Nchw, Nhwc], (SIZE, STRIDE, PADDING) = [(2, 2, 0), (3, 2, 0), (3, 2, 1)])
+    instances(T = [f32, f16, bf16], (SIZE, STRIDE, PADDING) = [(2, 2, 0), (3, 2, 0), (3, 2, 1)])
 )]
-pub unsafe fn route_backward_patch<T: Storage, L: Order, const SIZE: u32, const STRIDE: u32, const PADDING: u32>(
+pub unsafe fn route_backward_patch<T: Storage, const SIZE: u32, const STRIDE: u32, const PADDING: u32>(
     dy: Global<T>,
     indices: Global<u8>,
     dx: GlobalMut<T>,
     beta: f32,
-    window: Window<L>,
-    patches: Patches<L>,
+    window: Window<Nhwc>,
+    patches: Patches,
 ) {
     // SAFETY: the caller's; `gather` asks for outputs that are there, and says where others are not.
     unsafe {
-        if L::CHANNELS_LAST {
-            let shares = |inside, output, _, _| given::<T, 4>(dy, indices, inside, output);
-            gather::<T, L, 4, SIZE, STRIDE, PADDING>(dx, beta, &window, &patches, shares, named);
-        } else {
-            let shares = |inside, output, _, _| given::<T, 1>(dy, indices, inside, output);
-            gather::<T, L, 1, SIZE, STRIDE, PADDING>(dx, beta, &window, &patches, shares, named);
-        }
+        let shares = |inside, output, _, _| Shares {
+            share: dy.load4_if(inside, output, Vec4::splat(T::from_f32(0.0))).map(T::to_f32).to_array(),
+            position: indices.load4_if(inside, output, Vec4::splat(u8::MAX)).map(u32::from).to_array(),
+        };
+        patch::gather::<T, SIZE, STRIDE, PADDING>(dx, beta, &window, &patches, shares, named);
     }
 }
 
-/// What outputs give, and to which positions of their windows; where there are none, none.
+/// As [`route_backward`], by [bands](crate::band), for windows of `SIZE` by `SIZE` positions, two apart, padded by `PADDING`.
 ///
 /// # Safety
-/// As [`lanes`]'.
-#[inline(always)]
-unsafe fn given<T: Storage, const LANES: usize>(
+/// As [`route_backward`]'s, but for the tiling; the window is such, without dilation; `dy`, `indices` and `dx` begin at multiples
+/// of 16 bytes, and `bands` are of the window's cells, with the launch's grid, block and shared memory.
+#[kernel(
+    max_threads = band::THREADS,
+    min_blocks = band::FEWER_BLOCKS,
+    instances(T = [f32, f16, bf16], (SIZE, PADDING) = [(2, 0), (3, 0), (3, 1)])
+)]
+pub unsafe fn route_backward_band<T: Storage, const SIZE: u32, const PADDING: u32>(
     dy: Global<T>,
     indices: Global<u8>,
-    inside: bool,
-    output: usize,
-) -> Shares<LANES> {
-    // SAFETY: the caller's.
+    dx: GlobalMut<T>,
+    beta: f32,
+    window: Window<Nchw>,
+    bands: Bands,
+) {
+    let span = bands.block.span();
+    let part = bands.part(&span);
+    // SAFETY: the caller's; the launch's shared memory is for these rows of all.
     unsafe {
-        let share = lanes::<T, LANES>(dy, inside, output, T::from_f32(0.0)).map(T::to_f32);
-        Shares { share, position: lanes::<u8, LANES>(indices, inside, output, u8::MAX).map(u32::from) }
+        let rows = outputs_of_cells::<SIZE, PADDING>(&window, &span);
+        let dy = Staged::copy(dynamic_shared::<T>(), dy, &span, rows, window.output);
+        let indices = Staged::copy(dy.behind(), indices, &span, rows, window.output);
+        let tile = Tile::new(indices.behind(), &span, inputs_of_cells(&window, &span), window.input);
+        band::wait();
+        let given = |inside, plane, row, column| Given {
+            share: dy.load_if(inside, dy.place(plane, row, column), T::from_f32(0.0)).to_f32(),
+            position: u32::from(indices.load_if(inside, indices.place(plane, row, column), u8::MAX)),
+        };
+        let add = |sum: f32, given: Given, position| named(sum, given.share, given.position, position);
+        cells::gather::<SIZE, PADDING>(&tile, &window, &bands, &part, given, add);
+        tile.write_out(dx, beta);
+    }
+}
+
+/// As [`route_backward`], by [bands](crate::band): outputs add to the inputs that their indices name, in shared memory, those
+/// at once whose windows do not overlap.
+///
+/// # Safety
+/// As [`route_backward`]'s, but for the tiling; `dy`, `indices` and `dx` begin at multiples of 16 bytes; `block` is of the
+/// window's inputs and `phases` of its outputs, with the launch's grid, block and shared memory.
+#[kernel(max_threads = band::THREADS, min_blocks = band::MIN_BLOCKS, instances(T = [f32, f16, bf16], P = [u8, u16]))]
+pub unsafe fn route_backward_any<T: Storage, P: Position>(
+    dy: Global<T>,
+    indices: Global<P>,
+    dx: GlobalMut<T>,
+    beta: f32,
+    window: Window<Nchw>,
+    covering: Covering,
+    block: Block,
+    phases: Phases,
+) {
+    let span = block.span();
+    let rows = outputs_of(&window, &covering, &span);
+    let positions = window.size[0] * window.size[1];
+    // SAFETY: the caller's; the launch's shared memory is for these rows of all.
+    unsafe {
+        let dy = Staged::copy(dynamic_shared::<T>(), dy, &span, rows, window.output);
+        let indices = Staged::copy(dy.behind(), indices, &span, rows, window.output);
+        let tile = Tile::new(indices.behind(), &span, span.rows, window.input);
+        tile.clear();
+        band::wait();
+        let sums = tile.sums();
+        phases.for_each_output(&span, rows, window.output[1], |plane, row, column| {
+            let position = indices.load(indices.place(plane, row, column)).widen();
+            let i = covering.width.divide(position);
+            let j = position - i * window.size[1];
+            // What lies before the image wraps round to far after it.
+            let y = (row * window.stride[0] + i * window.dilation[0]).wrapping_sub(window.padding[0]);
+            let x = (column * window.stride[1] + j * window.dilation[1]).wrapping_sub(window.padding[1]);
+            let here = y.wrapping_sub(span.rows[0]) < span.rows[1] - span.rows[0];
+            if (position < positions) & here & (x < window.input[1]) {
+                let place = tile.place(plane, y, x);
+                sums.store(place, sums.load(place) + dy.load(dy.place(plane, row, column)).to_f32());
+            }
+        });
+        tile.write_out(dx, beta);
     }
 }
 

@@ -5,7 +5,8 @@
 //! neighbouring columns, or channels where these are last. A thread goes over its window twice, in row-major order: for the
 //! sum, and for the position at which the sum so far passes `u * sum`, with `u` from [`philox`] by the
 //! output's row-major index, which is the same in every layout. The arithmetic is `f32`, one operation after another as on
-//! the CPU, so that both draw the same position. Backward is [`route`](crate::route)'s.
+//! the CPU, so that both draw the same position. Row-major images whose rows have room in shared memory go by
+//! [bands](crate::band). Backward is [`route`](crate::route)'s.
 //!
 //! Bound by memory: reads each input, the second time from the cache, and writes an element and one or two bytes for each
 //! output.
@@ -17,6 +18,9 @@
 
 use cuda_std::prelude::*;
 
+use crate::band::any::{Item, Lines, for_each_item};
+use crate::band::slide::slide;
+use crate::band::{self, Bands, Block, Staged, inputs_of};
 use crate::elementwise::get;
 use crate::philox;
 use crate::window::{FEWER_BLOCKS, Nchw, Nhwc, Order, Pixel, Position, THREADS, Tiling, Window};
@@ -48,6 +52,16 @@ enum Weights {
 }
 
 impl Weights {
+    /// Where the sum of `a` is not finite.
+    #[inline(always)]
+    fn where_not_finite(sum: f32, infinite: bool) -> Self {
+        match (sum.is_nan(), infinite) {
+            (true, _) => Self::Nan,
+            (false, true) => Self::Infinite,
+            (false, false) => Self::Small,
+        }
+    }
+
     #[inline(always)]
     fn of(self, x: f32) -> f32 {
         let chosen = |is: bool| if is { 1.0 } else { 0.0 };
@@ -66,87 +80,117 @@ fn rectified(x: f32) -> f32 {
     if x <= 0.0 { 0.0 } else { x }
 }
 
-/// The window of one output, over the plane and channel that begin at `x`.
-struct Elements<T, L: Order> {
-    window: Window<L>,
+/// Where a window's elements are.
+trait Source: Copy {
+    /// The element at a row and a column.
+    ///
+    /// # Safety
+    /// They are inside the image.
+    unsafe fn load(&self, row: u32, column: u32) -> f32;
+}
+
+/// In global memory: a channel of the plane that begins at `x`.
+#[derive(Clone, Copy)]
+struct InMemory<T, L: Order> {
     x: Global<T>,
+    window: Window<L>,
+    channel: u32,
+}
+
+impl<T: Storage, L: Order> Source for InMemory<T, L> {
+    #[inline(always)]
+    unsafe fn load(&self, row: u32, column: u32) -> f32 {
+        let at = row as usize * self.window.input_line() + (column * self.window.pixel() + self.channel) as usize;
+        // SAFETY: the caller's.
+        unsafe { get(self.x, at) }
+    }
+}
+
+/// In shared memory: a plane of a band.
+#[derive(Clone, Copy)]
+struct InBand<T> {
+    rows: Staged<T>,
+    plane: u32,
+}
+
+impl<T: Storage> Source for InBand<T> {
+    #[inline(always)]
+    unsafe fn load(&self, row: u32, column: u32) -> f32 {
+        // SAFETY: the caller's; the band has all rows of its windows.
+        unsafe { self.rows.load(self.rows.place(self.plane, row, column)) }.to_f32()
+    }
+}
+
+/// The window of one output, which exists.
+struct Elements<L: Order, S: Source> {
+    window: Window<L>,
+    source: S,
     row: u32,
     column: u32,
 }
 
-impl<T: Storage, L: Order> Elements<T, L> {
+impl<L: Order, S: Source> Elements<L, S> {
     /// Calls `f` with the position and the element of each that is inside the image, in row-major order.
-    ///
-    /// # Safety
-    /// The module's; the output exists.
     #[inline(always)]
-    unsafe fn for_each(&self, mut f: impl FnMut(u32, f32)) {
-        let Self { window, x, row, column } = *self;
+    fn for_each(&self, mut f: impl FnMut(u32, f32)) {
+        let Self { window, source, row, column } = *self;
         let columns = window.inside(1, column);
         for y in window.inside(0, row) {
             let i = y + window.padding[0] - row * window.stride[0];
-            let line = y as usize * window.input_line();
-            for x_ in columns.clone() {
-                let j = x_ + window.padding[1] - column * window.stride[1];
+            for x in columns.clone() {
+                let j = x + window.padding[1] - column * window.stride[1];
                 // SAFETY: inside the image.
-                let value = unsafe { get(x, line + (x_ * window.pixel()) as usize) };
-                f(i * window.size[1] + j, value);
+                f(i * window.size[1] + j, unsafe { source.load(y, x) });
             }
         }
     }
 
-    /// # Safety
-    /// As [`Elements::for_each`].
     #[inline(always)]
-    unsafe fn sum(&self, weights: Weights) -> f32 {
+    fn sum(&self, weights: Weights) -> f32 {
         let mut sum = 0.0;
-        // SAFETY: the caller's.
-        unsafe { self.for_each(|_, x| sum += weights.of(x)) };
+        self.for_each(|_, x| sum += weights.of(x));
         sum
     }
 
     /// Calls `f` with the weights and their sum.
-    ///
-    /// # Safety
-    /// As [`Elements::for_each`].
     #[inline(always)]
-    unsafe fn weighed<R>(&self, f: impl Fn(Weights, f32) -> R) -> R {
-        // SAFETY: the caller's.
-        unsafe {
-            let sum = self.sum(Weights::Plain);
-            if sum < f32::INFINITY {
-                return f(Weights::Plain, sum);
-            }
-            let mut infinite = false;
-            self.for_each(|_, x| infinite |= x == f32::INFINITY);
-            let weights = match (sum.is_nan(), infinite) {
-                (true, _) => Weights::Nan,
-                (false, true) => Weights::Infinite,
-                (false, false) => Weights::Small,
-            };
-            f(weights, self.sum(weights))
+    fn weighed<R>(&self, f: impl Fn(Weights, f32) -> R) -> R {
+        let sum = self.sum(Weights::Plain);
+        if sum < f32::INFINITY {
+            return f(Weights::Plain, sum);
         }
+        let mut infinite = false;
+        self.for_each(|_, x| infinite |= x == f32::INFINITY);
+        let weights = Weights::where_not_finite(sum, infinite);
+        f(weights, self.sum(weights))
     }
 
     /// The position and the element at which the sum of the weights so far passes `uniform` of all of them; the last that
     /// has a weight, where rounding keeps it from that. Without any weight the position past the last, and 0.
-    ///
-    /// # Safety
-    /// As [`Elements::for_each`].
     #[inline(always)]
-    unsafe fn draw(&self, uniform: f32, weights: Weights, sum: f32) -> (u32, f32) {
-        let (mut drawn, mut so_far, mut open) = ((self.window.size[0] * self.window.size[1], 0.0), 0.0, true);
-        let until = uniform * sum;
-        // SAFETY: the caller's.
-        unsafe {
+    fn draw(&self, uniform: f32) -> (u32, f32) {
+        self.weighed(|weights, sum| {
+            let (mut drawn, mut so_far, mut open) = ((self.window.size[0] * self.window.size[1], 0.0), 0.0, true);
+            let until = uniform * sum;
             self.for_each(|position, x| {
                 let weight = weights.of(x);
                 so_far += weight;
                 drawn = if open & (weight > 0.0) { (position, x) } else { drawn };
                 open &= so_far <= until;
             });
-        }
-        drawn
+            drawn
+        })
+    }
+
+    /// `sum p_i a_i`.
+    #[inline(always)]
+    fn mean(&self) -> f32 {
+        self.weighed(|weights, sum| {
+            let mut mean = 0.0;
+            // A quotient first: squares would pass the largest float, or vanish.
+            self.for_each(|_, x| mean += weights.of(x) / sum * rectified(x));
+            if sum == 0.0 { 0.0 } else { mean }
+        })
     }
 }
 
@@ -178,17 +222,164 @@ pub unsafe fn stochastic_pool_forward<T: Storage, L: Order, P: Position>(
             for row in tiling.rows() {
                 let map = plane as u64 * window.pixel() as u64 + channel as u64;
                 let index = (map * window.output[0] as u64 + row as u64) * window.output[1] as u64 + column as u64;
-                let [number, ..] = philox::numbers(seed, offset, index);
-                // 24 bits: exact, from 0 to below 1.
-                let uniform = (number >> 8) as f32 * (1.0 / (1 << 24) as f32);
-                let elements = Elements { window, x: x.offset(channel as usize), row, column };
-                let (position, value) = elements.weighed(|weights, sum| elements.draw(uniform, weights, sum));
+                let uniform = uniform(seed, offset, index);
+                let source = InMemory { x, window, channel };
+                let (position, value) = Elements { window, source, row, column }.draw(uniform);
                 let output = window.output_plane(plane) + row as usize * window.output_line() + place as usize;
                 y.store(output, T::from_f32(value));
                 indices.store(output, P::narrow(position));
             }
         }
     }
+}
+
+/// As [`stochastic_pool_forward`], by [bands](crate::band), for windows of `SIZE` by `SIZE` positions, `STRIDE` apart.
+///
+/// # Safety
+/// The module's, but for the tiling; the window is such; `x` begins at a multiple of 16 bytes, and `bands` are of the
+/// window's outputs, with the launch's grid, block and shared memory.
+#[kernel(
+    max_threads = band::THREADS,
+    min_blocks = FEWER_BLOCKS,
+    instances(T = [f32, f16, bf16], (SIZE, STRIDE) = [(2, 2), (3, 2)])
+)]
+pub unsafe fn stochastic_pool_forward_band<T: Storage, const SIZE: usize, const STRIDE: usize>(
+    x: Global<T>,
+    y: GlobalMut<T>,
+    indices: GlobalMut<u8>,
+    state: Global<u64>,
+    window: Window<Nchw>,
+    bands: Bands,
+) {
+    // SAFETY: the caller's.
+    let (seed, offset) = unsafe { (state.load(state::SEED), state.load(state::OFFSET)) };
+    let finish = |output: usize, _, _, values: [[f32; SIZE]; SIZE]| {
+        let (position, value) = draw_of(&values, uniform(seed, offset, output as u64));
+        // SAFETY: the output exists.
+        unsafe {
+            y.store(output, T::from_f32(value));
+            indices.store(output, u8::narrow(position));
+        }
+    };
+    // SAFETY: the caller's. A zero has no weight.
+    unsafe { slide::<T, [f32; SIZE], SIZE, STRIDE>(x, &window, &bands, 0.0, |values| values, finish) };
+}
+
+/// As [`stochastic_pool_forward`], by [bands](crate::band), for windows of any size.
+///
+/// # Safety
+/// The module's, but for the tiling; `x` begins at a multiple of 16 bytes; `block` is of the window's outputs, with the
+/// launch's grid, block and shared memory; `outputs` are of its outputs.
+#[kernel(max_threads = band::THREADS, min_blocks = FEWER_BLOCKS, instances(T = [f32, f16, bf16], P = [u8, u16]))]
+pub unsafe fn stochastic_pool_forward_any<T: Storage, P: Position>(
+    x: Global<T>,
+    y: GlobalMut<T>,
+    indices: GlobalMut<P>,
+    state: Global<u64>,
+    window: Window<Nchw>,
+    block: Block,
+    outputs: Lines,
+) {
+    // SAFETY: the caller's.
+    let (seed, offset) = unsafe { (state.load(state::SEED), state.load(state::OFFSET)) };
+    // SAFETY: the caller's; the outputs exist.
+    unsafe {
+        for_each_staged(x, &window, &block, &outputs, |output, elements| {
+            let (position, value) = elements.draw(uniform(seed, offset, output as u64));
+            y.store(output, T::from_f32(value));
+            indices.store(output, P::narrow(position));
+        });
+    }
+}
+
+/// The number that output `index` is drawn by.
+#[inline(always)]
+fn uniform(seed: u64, offset: u64, index: u64) -> f32 {
+    let [number, ..] = philox::numbers(seed, offset, index);
+    // 24 bits: exact, from 0 to below 1.
+    (number >> 8) as f32 * (1.0 / (1 << 24) as f32)
+}
+
+/// As [`Elements::draw`], of elements that are all at hand.
+#[inline(always)]
+fn draw_of<const SIZE: usize>(values: &[[f32; SIZE]; SIZE], uniform: f32) -> (u32, f32) {
+    let sum = sum_of(values, Weights::Plain);
+    if sum < f32::INFINITY {
+        return draw_weighed(values, uniform * sum, Weights::Plain);
+    }
+    let mut infinite = false;
+    unrolled!(I in [0 1 2] { unrolled!(J in [0 1 2] {
+        if I < SIZE && J < SIZE { infinite |= values[I][J] == f32::INFINITY; }
+    }); });
+    let weights = Weights::where_not_finite(sum, infinite);
+    draw_weighed(values, uniform * sum_of(values, weights), weights)
+}
+
+#[inline(always)]
+fn sum_of<const SIZE: usize>(values: &[[f32; SIZE]; SIZE], weights: Weights) -> f32 {
+    let mut sum = 0.0;
+    unrolled!(I in [0 1 2] { unrolled!(J in [0 1 2] {
+        if I < SIZE && J < SIZE { sum += weights.of(values[I][J]); }
+    }); });
+    sum
+}
+
+/// As [`Elements::draw`]: sums of what is not negative never fall, so that the last element before which the sum has not
+/// passed `until` is the one drawn.
+#[inline(always)]
+#[allow(unused_assignments, reason = "the sum after the last element, which unrolling leaves")]
+fn draw_weighed<const SIZE: usize>(values: &[[f32; SIZE]; SIZE], until: f32, weights: Weights) -> (u32, f32) {
+    let (mut position, mut value, mut so_far) = ((SIZE * SIZE) as u32, 0.0, f32::NEG_INFINITY);
+    unrolled!(I in [0 1 2] { unrolled!(J in [0 1 2] {
+        if I < SIZE && J < SIZE {
+            let weight = weights.of(values[I][J]);
+            let drawn = (so_far <= until) & (weight > 0.0);
+            position = if drawn { (I * SIZE + J) as u32 } else { position };
+            value = if drawn { values[I][J] } else { value };
+            so_far = if I + J == 0 { weight } else { so_far + weight };
+        }
+    }); });
+    (position, value)
+}
+
+/// As [`stochastic_pool_inference`], by [bands](crate::band), for windows of any size.
+///
+/// # Safety
+/// As [`stochastic_pool_forward_any`]'s.
+#[kernel(max_threads = band::THREADS, min_blocks = FEWER_BLOCKS, instances(T = [f32, f16, bf16]))]
+pub unsafe fn stochastic_pool_inference_any<T: Storage>(
+    x: Global<T>,
+    y: GlobalMut<T>,
+    window: Window<Nchw>,
+    block: Block,
+    outputs: Lines,
+) {
+    // SAFETY: the caller's; the outputs exist.
+    unsafe {
+        for_each_staged(x, &window, &block, &outputs, |output, elements| y.store(output, T::from_f32(elements.mean())));
+    }
+}
+
+/// Calls `finish` with each output that is this thread's and its window, whose elements are in shared memory.
+///
+/// # Safety
+/// As [`stochastic_pool_forward_any`]'s.
+#[inline(always)]
+unsafe fn for_each_staged<T: Storage>(
+    x: Global<T>,
+    window: &Window<Nchw>,
+    block: &Block,
+    outputs: &Lines,
+    finish: impl Fn(usize, Elements<Nchw, InBand<T>>),
+) {
+    let span = block.span();
+    // SAFETY: the launch's shared memory is for these rows.
+    let rows = unsafe { Staged::copy(dynamic_shared::<T>(), x, &span, inputs_of(window, &span), window.input) };
+    band::wait();
+    let output = window.output_plane(span.first_plane) + span.rows[0] as usize * window.output_line();
+    for_each_item(&span, outputs, span.rows, |Item { number, plane, row, column }| {
+        finish(output + number as usize, Elements { window: *window, source: InBand { rows, plane }, row, column });
+    });
 }
 
 /// `y = sum p_i a_i`.
@@ -209,13 +400,7 @@ pub unsafe fn stochastic_pool_inference<T: Storage, L: Order>(
         for place in tiling.places() {
             let Pixel { column, channel } = tiling.pixel(&window, place);
             for row in tiling.rows() {
-                let elements = Elements { window, x: x.offset(channel as usize), row, column };
-                let mean = elements.weighed(|weights, sum| {
-                    let mut mean = 0.0;
-                    // A quotient first: squares would pass the largest float, or vanish.
-                    elements.for_each(|_, x| mean += weights.of(x) / sum * rectified(x));
-                    if sum == 0.0 { 0.0 } else { mean }
-                });
+                let mean = Elements { window, source: InMemory { x, window, channel }, row, column }.mean();
                 let output = window.output_plane(plane) + row as usize * window.output_line() + place as usize;
                 y.store(output, T::from_f32(mean));
             }

@@ -72,6 +72,12 @@ pub(crate) struct Inside {
 }
 
 impl<L: Order> Window<L> {
+    /// The same window over images in another order.
+    pub fn in_order<M: Order>(&self) -> Window<M> {
+        let Self { planes, channels, input, output, size, stride, padding, dilation, order: PhantomData } = *self;
+        Window { planes, channels, input, output, size, stride, padding, dilation, order: PhantomData }
+    }
+
     /// Elements from a pixel to the next in its row.
     #[inline(always)]
     pub(crate) fn pixel(&self) -> u32 {
@@ -100,6 +106,12 @@ impl<L: Order> Window<L> {
     #[inline(always)]
     pub(crate) fn output_plane(&self, plane: u32) -> usize {
         plane as usize * (self.output[0] as usize * self.output_line())
+    }
+
+    /// Pixels along an axis from a window's first position to its last, both counted.
+    #[inline(always)]
+    pub(crate) fn extent(&self, axis: usize) -> u32 {
+        (self.size[axis] - 1) * self.dilation[axis] + 1
     }
 
     /// Where the window of an output begins inside the image.
@@ -181,11 +193,60 @@ impl Covering {
     /// The outputs along `axis` whose windows reach over this input; with dilation also some that step over it.
     #[inline(always)]
     pub(crate) fn outputs<L: Order>(&self, window: &Window<L>, axis: usize, input: u32) -> Steps {
+        let [next, end] = self.over(window, axis, input);
+        Steps { next, step: 1, end }
+    }
+
+    /// As [`outputs`](Self::outputs), the first and that past the last.
+    #[inline(always)]
+    pub(crate) fn over<L: Order>(&self, window: &Window<L>, axis: usize, input: u32) -> [u32; 2] {
         let last = input + window.padding[axis];
-        let extent = (window.size[axis] - 1) * window.dilation[axis] + 1;
+        let extent = window.extent(axis);
         let first = if last < extent { 0 } else { self.stride[axis].divide(last - extent) + 1 };
         let end = self.stride[axis].divide(last) + 1;
-        Steps { next: first, step: 1, end: if end < window.output[axis] { end } else { window.output[axis] } }
+        [first, if end < window.output[axis] { end } else { window.output[axis] }]
+    }
+}
+
+/// The outputs whose windows are over a row, from row to row: what [`Covering::over`] divides for, counted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Down {
+    /// The first output.
+    pub begin: u32,
+    /// That past the last, in images of any height.
+    end: u32,
+    /// Rows until the first and the last change.
+    until: [u32; 2],
+}
+
+impl Covering {
+    /// From this row on.
+    #[inline(always)]
+    pub(crate) fn down(&self, window: &Window<Nchw>, row: u32) -> Down {
+        let (last, extent, stride) = (row + window.padding[0], window.extent(0), window.stride[0]);
+        let before = self.stride[0].divide(last);
+        // The first window is left behind as many rows after its extent as a stride.
+        let begin = if last < extent { 0 } else { self.stride[0].divide(last - extent) + 1 };
+        let until = [begin * stride + extent - last, (before + 1) * stride - last];
+        Down { begin, end: before + 1, until }
+    }
+}
+
+impl Down {
+    /// That past the last output.
+    #[inline(always)]
+    pub(crate) fn end(&self, window: &Window<Nchw>) -> u32 {
+        if self.end < window.output[0] { self.end } else { window.output[0] }
+    }
+
+    /// Goes one row on.
+    #[inline(always)]
+    pub(crate) fn next(&mut self, window: &Window<Nchw>) {
+        let stride = window.stride[0];
+        let [leaves, comes] = self.until.map(|rows| rows == 1);
+        self.begin += if leaves { 1 } else { 0 };
+        self.end += if comes { 1 } else { 0 };
+        self.until = [if leaves { stride } else { self.until[0] - 1 }, if comes { stride } else { self.until[1] - 1 }];
     }
 }
 
@@ -351,6 +412,29 @@ mod tests {
                     if n < 1 << 31 {
                         assert_eq!(divider.divide(n), n / divisor, "{n} / {divisor}");
                     }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn going_down_finds_what_dividing_finds() {
+        for (size, stride, padding) in [(1, 1, 0), (2, 2, 0), (2, 5, 1), (3, 1, 1), (3, 2, 1), (9, 3, 4), (7, 4, 2)] {
+            let (input, output) = ([40, 1], [(40 + 2 * padding - size) / stride + 1, 1]);
+            let (size, stride, padding, dilation) = ([size, 1], [stride, 1], [padding, 0], [1, 1]);
+            let window = Window::<Nchw> { input, output, size, stride, padding, dilation, ..Window::default() };
+            let covering = Covering::new(&window);
+            for start in [0, 1, 7] {
+                let mut down = covering.down(&window, start);
+                for row in start..40 {
+                    let [begin, end] = covering.over(&window, 0, row);
+                    let found = [down.begin, down.end(&window)];
+                    // Where no window is, both are empty.
+                    assert!(
+                        found == [begin, end] || found[0] >= found[1] && begin >= end,
+                        "{window:?} {row}: {found:?}"
+                    );
+                    down.next(&window);
                 }
             }
         }

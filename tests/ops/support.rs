@@ -122,8 +122,8 @@ pub fn assert_error<T>(result: ferrolayer::Result<T>, expected: &str) -> Outcome
     }
 }
 
-/// Shapes and windows whose backward passes go by patches, in one layout or both: odd heights and widths, images smaller
-/// than a patch, windows that end past the image.
+/// Shapes and windows that have kernels of their own in one layout or both: odd heights and widths, images smaller than a
+/// patch or a cell, several planes a block, rows of more columns than a block has threads, windows that end past the image.
 pub fn patched() -> Vec<([usize; 4], Window)> {
     let [two, three] = [2, 3].map(|size| Window::new([size, size]).stride([2, 2]));
     let padded = three.padding([1, 1]);
@@ -140,5 +140,17 @@ pub fn patched() -> Vec<([usize; 4], Window)> {
         ([5, 4, 4, 132], two),
         // More than one block's rows.
         ([1, 1, 76, 112], padded),
+        ([1, 2, 131, 57], three),
+        // More columns than threads.
+        ([1, 1, 5, 521], padded),
+        ([1, 2, 4, 1031], two),
+        // Planes of an odd number of elements, in blocks of several of which the last is not whole.
+        ([7, 11, 5, 7], padded),
+        ([5, 9, 7, 3], two),
+        // Windows of other sizes, strides and paddings.
+        ([3, 5, 9, 11], Window::new([5, 4]).stride([3, 2]).padding([2, 1])),
+        ([1, 2, 45, 67], Window::new([9, 9]).stride([3, 3]).padding([4, 4])),
+        ([2, 3, 13, 13], Window::new([3, 3]).stride([3, 3])),
+        ([2, 3, 13, 13], Window::new([2, 2]).stride([2, 2]).padding([1, 1])),
     ]
 }

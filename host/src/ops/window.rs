@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use kernels::window::Order;
+use kernels::window::{Nchw, Nhwc, Order};
 use rayon::prelude::*;
 
 use crate::device::accumulate;
@@ -376,8 +376,8 @@ macro_rules! for_order {
 }
 pub(crate) use for_order;
 
-/// Runs a block, which returns, with a window's size, stride and padding as constants, if they are such that kernels by
-/// patches were compiled for.
+/// Runs a block, which returns, with the size, stride and padding of a window with the channels last as constants, if they
+/// are such that kernels by patches were compiled for.
 macro_rules! for_fixed {
     ($window:expr => $size:ident, $stride:ident, $padding:ident, $body:block) => {
         $crate::ops::window::for_fixed!(@ $window => $size = 2, $stride = 2, $padding = 0, $body);
@@ -394,6 +394,62 @@ macro_rules! for_fixed {
     };
 }
 pub(crate) use for_fixed;
+
+/// Runs a block, which returns, with the size of a row-major window as a constant, and what a launch by bands of outputs takes,
+/// if there are kernels for such.
+macro_rules! for_slide {
+    ($window:expr, $bytes:expr => $size:ident, $found:pat, $body:block) => {
+        if $window.stride == [2, 2]
+            && let Some($found) = kernels::band::Bands::of_outputs(&$window, $bytes)
+        {
+            if $window.size == [2, 2] {
+                const $size: usize = 2;
+                $body
+            }
+            if $window.size == [3, 3] {
+                const $size: usize = 3;
+                $body
+            }
+        }
+    };
+}
+pub(crate) use for_slide;
+
+/// As [`for_slide`], with the padding too, by bands of cells of inputs.
+macro_rules! for_cells {
+    ($window:expr, $bytes:expr => $size:ident, $padding:ident, $found:pat, $body:block) => {
+        if $window.stride == [2, 2]
+            && let Some($found) = kernels::band::Bands::of_cells(&$window, $bytes)
+        {
+            $crate::ops::window::for_cells!(@ $window => $size = 2, $padding = 0, $body);
+            $crate::ops::window::for_cells!(@ $window => $size = 3, $padding = 0, $body);
+            $crate::ops::window::for_cells!(@ $window => $size = 3, $padding = 1, $body);
+        }
+    };
+    (@ $window:expr => $size:ident = $a:literal, $padding:ident = $b:literal, $body:block) => {
+        if $window.size == [$a, $a] && $window.padding == [$b, $b] {
+            const $size: u32 = $a;
+            const $padding: u32 = $b;
+            $body
+        }
+    };
+}
+pub(crate) use for_cells;
+
+/// The window, if its channels are not the last.
+pub(crate) fn row_major<L: Order>(window: &kernels::window::Window<L>) -> Option<kernels::window::Window<Nchw>> {
+    (!L::CHANNELS_LAST).then(|| window.in_order())
+}
+
+/// The window, if its channels are the last.
+pub(crate) fn channels_last<L: Order>(window: &kernels::window::Window<L>) -> Option<kernels::window::Window<Nhwc>> {
+    L::CHANNELS_LAST.then(|| window.in_order())
+}
+
+/// The launch's dimensions.
+pub(crate) fn band_dims(launch: kernels::band::BandLaunch) -> cuda_std::launch::LaunchDims {
+    cuda_std::launch::LaunchDims::new(launch.grid, launch.block).with_shared(launch.shared)
+}
 
 /// Elements that one task on the CPU takes: long enough to hide the task's cost, short enough for its caches.
 const TASK: usize = 32 * 1024;

@@ -1,13 +1,16 @@
 use cuda_std::launch::LaunchDims;
 use kernels::avg_pool::{
-    AvgPoolBackward, AvgPoolBackwardPatch, AvgPoolForward, AvgPoolForwardPatch, AvgPoolForwardSmall, Divisor,
+    AvgPoolBackward, AvgPoolBackwardAny, AvgPoolBackwardBand, AvgPoolBackwardPatch, AvgPoolForward, AvgPoolForwardAny,
+    AvgPoolForwardBand, AvgPoolForwardPatch, Divisor,
 };
+use kernels::band::any::Lines;
+use kernels::band::{Bands, Block};
 use kernels::patch::Patches;
 use kernels::window::{Covering, Order, Tiling, Window};
 
 use super::{Averages, Backward, Forward};
 use crate::device::{Gpu, OnGpu, for_storage};
-use crate::ops::window::{for_fixed, for_order};
+use crate::ops::window::{band_dims, channels_last, for_cells, for_fixed, for_order, for_slide, row_major};
 use crate::{Real, Result};
 
 impl Averages {
@@ -37,24 +40,36 @@ impl<T: Real> OnGpu for Forward<'_, T> {
             for_order!(self.averages.windows.layout => L, {
                 let window = self.averages.windows.launch::<L>(OP)?;
                 let divisor = self.averages.launch(&window);
+                if let Some(window) = row_major(&window) {
+                    for_slide!(window, size_of::<S>() => SIZE, (bands, launch), {
+                        let forward = AvgPoolForwardBand::<S, SIZE, 2> { x, y, window, divisor, bands };
+                        // SAFETY: as below; the window is such.
+                        return unsafe { gpu.launch(band_dims(launch), forward) };
+                    });
+                }
+                if let Some(window) = channels_last(&window) {
                 for_fixed!(window => SIZE, STRIDE, PADDING, {
                     let (patches, grid, block) = Patches::of_outputs(&window);
-                    let forward = AvgPoolForwardPatch::<S, L, SIZE, STRIDE, PADDING> { x, y, window, divisor, patches };
-                    // SAFETY: as below; the geometry fits, and memory begins at multiples of 16 bytes.
+                    let forward = AvgPoolForwardPatch::<S, SIZE, STRIDE, PADDING> { x, y, window, divisor, patches };
+                    // SAFETY: as below; the geometry fits.
                     return unsafe { gpu.launch(LaunchDims::new(grid, block), forward) };
                 });
-                let (tiling, grid, block) = Tiling::new(&window, window.output);
-                let dims = LaunchDims::new(grid, block);
-                // SAFETY: `avg_pool::forward` made `y` with the shape that the window, which has no dilation, gives for `x`'s,
-                // in its layout; the tiling is over the output, and the launch its own; the small windows' kernels get their
-                // windows.
-                unsafe {
-                    match window.size {
-                        [2, 2] => gpu.launch(dims, AvgPoolForwardSmall::<S, L, 2> { x, y, window, divisor, tiling }),
-                        [3, 3] => gpu.launch(dims, AvgPoolForwardSmall::<S, L, 3> { x, y, window, divisor, tiling }),
-                        _ => gpu.launch(dims, AvgPoolForward::<S, L> { x, y, window, divisor, tiling }),
-                    }
                 }
+                if let Some(window) = row_major(&window)
+                    && let Some((block, launch)) = Block::of_outputs(&window, size_of::<S>(), &[size_of::<f32>()])
+                {
+                    let ([height, width], [_, input_width]) = (window.output, window.input);
+                    let (columns, outputs) = (Lines::new([height, input_width]), Lines::new([height, width]));
+                    let forward = AvgPoolForwardAny::<S> { x, y, window, divisor, block, columns, outputs };
+                    // SAFETY: as below; the block and the lines are the window's, and the launch the block's.
+                    return unsafe { gpu.launch(band_dims(launch), forward) };
+                }
+                let (tiling, grid, block) = Tiling::new(&window, window.output);
+                let forward = AvgPoolForward::<S, L> { x, y, window, divisor, tiling };
+                // SAFETY: `avg_pool::forward` made `y` with the shape that the window, which has no dilation, gives for `x`'s,
+                // in its layout; the tiling is over the output, and the launch its own. Memory begins at multiples of 16
+                // bytes.
+                unsafe { gpu.launch(LaunchDims::new(grid, block), forward) }
             })
         })
     }
@@ -69,19 +84,35 @@ impl<T: Real> OnGpu for Backward<'_, T> {
             for_order!(self.averages.windows.layout => L, {
                 let window = self.averages.windows.launch::<L>(OP)?;
                 let divisor = self.averages.launch(&window);
+                if let Some(window) = row_major(&window) {
+                    for_cells!(window, &[size_of::<S>()] => SIZE, PADDING, (bands, launch), {
+                        let backward = AvgPoolBackwardBand::<S, SIZE, PADDING> { dy, dx, beta, window, divisor, bands };
+                        // SAFETY: as below; the window is such.
+                        return unsafe { gpu.launch(band_dims(launch), backward) };
+                    });
+                }
+                if let Some(window) = channels_last(&window) {
                 for_fixed!(window => SIZE, STRIDE, PADDING, {
                     let (patches, grid, block) = Patches::of_inputs(&window);
                     let backward =
-                        AvgPoolBackwardPatch::<S, L, SIZE, STRIDE, PADDING> { dy, dx, beta, window, divisor, patches };
-                    // SAFETY: as below; the geometry fits, and memory begins at multiples of 16 bytes.
+                        AvgPoolBackwardPatch::<S, SIZE, STRIDE, PADDING> { dy, dx, beta, window, divisor, patches };
+                    // SAFETY: as below; the geometry fits.
                     return unsafe { gpu.launch(LaunchDims::new(grid, block), backward) };
                 });
+                }
                 let covering = Covering::new(&window);
+                if let Some(window) = row_major(&window)
+                    && let Some((bands, launch)) = Bands::of_inputs(&window, size_of::<S>())
+                {
+                    let backward = AvgPoolBackwardAny::<S> { dy, dx, beta, window, covering, divisor, bands };
+                    // SAFETY: as below; the bands are of the window's inputs, and the launch theirs.
+                    return unsafe { gpu.launch(band_dims(launch), backward) };
+                }
                 let (tiling, grid, block) = Tiling::new(&window, window.input);
                 let backward = AvgPoolBackward::<S, L> { dy, dx, beta, window, covering, divisor, tiling };
                 // SAFETY: `avg_pool::backward` checked that `dx` has the shape of the window's input and `dy` that of its
                 // output, both in its layout; the window has no dilation; the tiling is over the input, and the launch its
-                // own.
+                // own. Memory begins at multiples of 16 bytes.
                 unsafe { gpu.launch(LaunchDims::new(grid, block), backward) }
             })
         })

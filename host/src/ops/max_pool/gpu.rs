@@ -1,12 +1,17 @@
-use cuda_std::launch::{DeviceMemory, LaunchDims};
-use kernels::max_pool::{MaxPoolFlatIndices, MaxPoolForward, MaxPoolForwardPatch, MaxPoolForwardSmall};
+use cuda_std::launch::{DeviceMemory, Launch, LaunchDims};
+use cuda_std::prelude::Storage;
+use kernels::band::Block;
+use kernels::band::any::Lines;
+use kernels::max_pool::{
+    MaxPoolFlatIndices, MaxPoolForward, MaxPoolForwardAny, MaxPoolForwardBand, MaxPoolForwardPatch,
+};
 use kernels::patch::Patches;
-use kernels::window::{Covering, Tiling};
+use kernels::window::{Covering, Order, Position, Tiling, Window};
 
 use super::{FlatIndices, Forward, Indices};
 use crate::device::{Gpu, OnGpu, for_storage};
 use crate::ops::route::for_indices;
-use crate::ops::window::{for_fixed, for_order};
+use crate::ops::window::{band_dims, channels_last, for_fixed, for_order, for_slide, row_major};
 use crate::{Real, Result};
 
 impl<T: Real> OnGpu for Forward<'_, T> {
@@ -16,42 +21,62 @@ impl<T: Real> OnGpu for Forward<'_, T> {
             let (x, y) = (self.x.gpu::<S>(OP, "x")?, self.y.gpu_mut::<S>(OP, "y")?);
             for_order!(self.windows.layout => L, {
                 let window = self.windows.launch::<L>(OP)?;
-                let (tiling, grid, block) = Tiling::new(&window, window.output);
-                let dims = LaunchDims::new(grid, block);
                 let indices: Option<&mut dyn DeviceMemory<u8>> = match self.indices {
                     Some(Indices::U16(indices)) => {
-                        let indices = Some(indices.gpu_mut::<u16>(OP, "indices")? as &mut dyn DeviceMemory<u16>);
-                        // SAFETY: as below.
-                        return unsafe {
-                            gpu.launch(dims, MaxPoolForward::<S, L, u16> { x, y, indices, window, tiling })
-                        };
+                        let indices = indices.gpu_mut::<u16>(OP, "indices")?;
+                        return any_window::<S, L, u16>(gpu, x, y, Some(indices), window);
                     }
                     Some(Indices::U8(indices)) => Some(indices.gpu_mut::<u8>(OP, "indices")?),
                     None => None,
                 };
+                if let Some(window) = row_major(&window) {
+                    for_slide!(window, size_of::<S>() => SIZE, (bands, launch), {
+                        let forward = MaxPoolForwardBand::<S, SIZE, 2> { x, y, indices, window, bands };
+                        // SAFETY: as `any_window`'s; the window is such.
+                        return unsafe { gpu.launch(band_dims(launch), forward) };
+                    });
+                }
+                if let Some(window) = channels_last(&window) {
                 for_fixed!(window => SIZE, STRIDE, PADDING, {
                     let (patches, grid, block) = Patches::of_outputs(&window);
-                    let forward = MaxPoolForwardPatch::<S, L, SIZE, STRIDE, PADDING> { x, y, indices, window, patches };
-                    // SAFETY: as below; the geometry fits, and memory begins at multiples of 16 bytes.
+                    let forward = MaxPoolForwardPatch::<S, SIZE, STRIDE, PADDING> { x, y, indices, window, patches };
+                    // SAFETY: as `any_window`'s; the geometry fits.
                     return unsafe { gpu.launch(LaunchDims::new(grid, block), forward) };
                 });
-                // SAFETY: `max_pool::forward` made `y` and `indices` with the shape that the window gives for `x`'s, in its
-                // layout, and the indices in a type for it; the tiling is over the output, and the launch its own; the small
-                // windows' kernels get their windows.
-                unsafe {
-                    match (window.size, window.dilation) {
-                        ([2, 2], [1, 1]) => {
-                            gpu.launch(dims, MaxPoolForwardSmall::<S, L, 2> { x, y, indices, window, tiling })
-                        }
-                        ([3, 3], [1, 1]) => {
-                            gpu.launch(dims, MaxPoolForwardSmall::<S, L, 3> { x, y, indices, window, tiling })
-                        }
-                        _ => gpu.launch(dims, MaxPoolForward::<S, L, u8> { x, y, indices, window, tiling }),
-                    }
                 }
+                any_window::<S, L, u8>(gpu, x, y, indices, window)
             })
         })
     }
+}
+
+/// The launch for windows of no size that there are kernels for.
+fn any_window<'a, S: Storage, L: Order, P: Position>(
+    gpu: &Gpu,
+    x: &'a dyn DeviceMemory<S>,
+    y: &'a mut dyn DeviceMemory<S>,
+    indices: Option<&'a mut (dyn DeviceMemory<P> + 'a)>,
+    window: Window<L>,
+) -> Result<()>
+where
+    MaxPoolForwardAny<'a, S, P>: Launch,
+    MaxPoolForward<'a, S, L, P>: Launch,
+{
+    if let Some(window) = row_major(&window)
+        && let Some((block, launch)) = Block::of_outputs(&window, size_of::<S>(), &[size_of::<f32>(), size_of::<P>()])
+    {
+        let ([height, width], [_, input_width]) = (window.output, window.input);
+        let (columns, outputs) = (Lines::new([height, input_width]), Lines::new([height, width]));
+        let forward = MaxPoolForwardAny::<S, P> { x, y, indices, window, block, columns, outputs };
+        // SAFETY: as below; the block and the lines are the window's, and the launch the block's.
+        return unsafe { gpu.launch(band_dims(launch), forward) };
+    }
+    let (tiling, grid, block) = Tiling::new(&window, window.output);
+    let forward = MaxPoolForward::<S, L, P> { x, y, indices, window, tiling };
+    // SAFETY: `max_pool::forward` made `y` and `indices` with the shape that the window gives for `x`'s, in its layout, and
+    // the indices in a type for it; the tiling is over the output, and the launch its own. Memory begins at multiples of 16
+    // bytes.
+    unsafe { gpu.launch(LaunchDims::new(grid, block), forward) }
 }
 
 impl OnGpu for FlatIndices<'_> {

@@ -1,11 +1,13 @@
 use cuda_std::launch::LaunchDims;
+use kernels::band::Block;
+use kernels::band::any::Phases;
 use kernels::patch::Patches;
-use kernels::route::{RouteBackward, RouteBackwardPatch};
+use kernels::route::{RouteBackward, RouteBackwardAny, RouteBackwardBand, RouteBackwardPatch};
 use kernels::window::{Covering, Tiling};
 
 use super::{Backward, Indices, for_indices};
 use crate::device::{Gpu, OnGpu, for_storage};
-use crate::ops::window::{for_fixed, for_order};
+use crate::ops::window::{band_dims, channels_last, for_cells, for_fixed, for_order, row_major};
 use crate::{Real, Result};
 
 impl<T: Real> OnGpu for Backward<'_, T> {
@@ -17,20 +19,40 @@ impl<T: Real> OnGpu for Backward<'_, T> {
                 let window = self.windows.launch::<L>(op)?;
                 if let Indices::U8(indices) = self.indices {
                     let indices = indices.gpu::<u8>(op, "indices")?;
+                    if let Some(window) = row_major(&window) {
+                        let sizes = [size_of::<S>(), size_of::<u8>()];
+                        for_cells!(window, &sizes => SIZE, PADDING, (bands, launch), {
+                            let route = RouteBackwardBand::<S, SIZE, PADDING> { dy, indices, dx, beta, window, bands };
+                            // SAFETY: as below; the window is such.
+                            return unsafe { gpu.launch(band_dims(launch), route) };
+                        });
+                    }
+                    if let Some(window) = channels_last(&window) {
                     for_fixed!(window => SIZE, STRIDE, PADDING, {
                         let (patches, grid, block) = Patches::of_inputs(&window);
-                        let route = RouteBackwardPatch::<S, L, SIZE, STRIDE, PADDING> { dy, indices, dx, beta, window, patches };
-                        // SAFETY: as below; the geometry fits, and memory begins at multiples of 16 bytes.
+                        let route = RouteBackwardPatch::<S, SIZE, STRIDE, PADDING> { dy, indices, dx, beta, window, patches };
+                        // SAFETY: as below; the geometry fits.
                         return unsafe { gpu.launch(LaunchDims::new(grid, block), route) };
                     });
+                    }
                 }
                 let covering = Covering::new(&window);
-                let (tiling, grid, block) = Tiling::new(&window, window.input);
                 for_indices!(self.indices, indices as P => {
                     let indices = indices.gpu::<P>(op, "indices")?;
+                    if let Some(window) = row_major(&window)
+                        && let Some((block, launch, rows)) =
+                            Block::of_inputs(&window, &[size_of::<S>(), size_of::<P>()])
+                    {
+                        let phases = Phases::new(&window, rows);
+                        let route = RouteBackwardAny::<S, P> { dy, indices, dx, beta, window, covering, block, phases };
+                        // SAFETY: as below; the block and the phases are the window's, and the launch the block's.
+                        return unsafe { gpu.launch(band_dims(launch), route) };
+                    }
+                    let (tiling, grid, block) = Tiling::new(&window, window.input);
                     let route = RouteBackward::<S, L, P> { dy, indices, dx, beta, window, covering, tiling };
                     // SAFETY: `route::backward` checked that `dx` has the shape of the window's input, `dy` and `indices` that
                     // of its output, and that all have its layout; the tiling is over the input, and the launch its own.
+                    // Memory begins at multiples of 16 bytes.
                     unsafe { gpu.launch(LaunchDims::new(grid, block), route) }
                 })
             })

@@ -1,11 +1,16 @@
 use cuda_std::launch::LaunchDims;
-use kernels::stochastic_pool::{StochasticPoolAdvance, StochasticPoolForward, StochasticPoolInference};
+use kernels::band::Block;
+use kernels::band::any::Lines;
+use kernels::stochastic_pool::{
+    StochasticPoolAdvance, StochasticPoolForward, StochasticPoolForwardAny, StochasticPoolForwardBand,
+    StochasticPoolInference, StochasticPoolInferenceAny,
+};
 use kernels::window::Tiling;
 
 use super::{Advance, Forward, Inference};
 use crate::device::{Gpu, OnGpu, for_storage};
-use crate::ops::route::for_indices;
-use crate::ops::window::for_order;
+use crate::ops::route::{Indices, for_indices};
+use crate::ops::window::{band_dims, for_order, for_slide, row_major};
 use crate::{Real, Result};
 
 impl<T: Real> OnGpu for Forward<'_, T> {
@@ -19,13 +24,31 @@ impl<T: Real> OnGpu for Forward<'_, T> {
             let (x, y) = (self.x.gpu::<S>(OP, "x")?, self.y.gpu_mut::<S>(OP, "y")?);
             for_order!(self.windows.layout => L, {
                 let window = self.windows.launch::<L>(OP)?;
-                let (tiling, grid, block) = Tiling::new(&window, window.output);
+                if let Some(window) = row_major(&window)
+                    && let Indices::U8(indices) = self.indices
+                {
+                    let indices = indices.gpu_mut::<u8>(OP, "indices")?;
+                    for_slide!(window, size_of::<S>() => SIZE, (bands, launch), {
+                        let draw = StochasticPoolForwardBand::<S, SIZE, 2> { x, y, indices, state, window, bands };
+                        // SAFETY: as below; the window is such.
+                        return unsafe { gpu.launch(band_dims(launch), draw) };
+                    });
+                }
                 for_indices!(self.indices, indices as P => {
                     let indices = indices.gpu_mut::<P>(OP, "indices")?;
+                    if let Some(window) = row_major(&window)
+                        && let Some((block, launch)) = Block::of_outputs(&window, size_of::<S>(), &[])
+                    {
+                        let outputs = Lines::new(window.output);
+                        let draw = StochasticPoolForwardAny::<S, P> { x, y, indices, state, window, block, outputs };
+                        // SAFETY: as below; the block and the lines are the window's, and the launch the block's.
+                        return unsafe { gpu.launch(band_dims(launch), draw) };
+                    }
+                    let (tiling, grid, block) = Tiling::new(&window, window.output);
                     let draw = StochasticPoolForward::<S, L, P> { x, y, indices, state, window, tiling };
                     // SAFETY: `stochastic_pool::forward` made `y` and `indices` with the shape that the window, which has no
                     // dilation, gives for `x`'s, in its layout, and the indices in a type for it; the state was checked; the
-                    // tiling is over the output, and the launch its own.
+                    // tiling is over the output, and the launch its own. Memory begins at multiples of 16 bytes.
                     unsafe { gpu.launch(LaunchDims::new(grid, block), draw) }
                 })
             })
@@ -48,10 +71,19 @@ impl<T: Real> OnGpu for Inference<'_, T> {
             let (x, y) = (self.x.gpu::<S>(OP, "x")?, self.y.gpu_mut::<S>(OP, "y")?);
             for_order!(self.windows.layout => L, {
                 let window = self.windows.launch::<L>(OP)?;
+                if let Some(window) = row_major(&window)
+                    && let Some((block, launch)) = Block::of_outputs(&window, size_of::<S>(), &[])
+                {
+                    let outputs = Lines::new(window.output);
+                    let mean = StochasticPoolInferenceAny::<S> { x, y, window, block, outputs };
+                    // SAFETY: as below; the block and the lines are the window's, and the launch the block's.
+                    return unsafe { gpu.launch(band_dims(launch), mean) };
+                }
                 let (tiling, grid, block) = Tiling::new(&window, window.output);
                 let mean = StochasticPoolInference::<S, L> { x, y, window, tiling };
                 // SAFETY: `stochastic_pool::forward_inference` made `y` with the shape that the window, which has no dilation,
-                // gives for `x`'s, in its layout; the tiling is over the output, and the launch its own.
+                // gives for `x`'s, in its layout; the tiling is over the output, and the launch its own. Memory begins at multiples
+                // of 16 bytes.
                 unsafe { gpu.launch(LaunchDims::new(grid, block), mean) }
             })
         })

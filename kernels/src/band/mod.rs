@@ -1,0 +1,433 @@
+//! Pooling by bands: what the kernels share that keep rows of planes in shared memory.
+//!
+//! A block takes a band of rows of a plane, or whole planes where they are small. In memory such rows are one range without
+//! gaps, whatever their length: the block copies it in pieces of 16 bytes past the registers (`cp.async`), so that a
+//! multiprocessor has all of its blocks' bands under way at once, and only then reads elements one by one. Rows of any
+//! length are read and written as fast as memory gives them; where a range begins within 16 bytes is only a number to add.
+//!
+//! - [`slide`]: forward over small windows, a thread a column and a run of rows of outputs;
+//! - [`cells`]: backward over small windows two apart, a thread two columns and a run of pairs of rows of inputs;
+//! - [`any`]: windows of any size, stride and dilation, an element at a time.
+//!
+//! Bound by memory where windows are small: docs/perf has the share of the copy rate that each pass reaches.
+
+pub mod any;
+pub mod cells;
+pub mod slide;
+
+use cuda_std::arch::sm_80::{cp_async_commit, cp_async_wait_all, cp_async16, cp_async16_zero_fill};
+use cuda_std::prelude::*;
+
+use crate::elementwise::{put, put4};
+use crate::window::{Divider, Nchw, Window};
+
+/// Threads of a block, at most.
+pub const THREADS: u32 = 256;
+/// Such blocks that a multiprocessor has room for, at least: 40 registers a thread.
+pub const MIN_BLOCKS: u32 = 6;
+/// As [`MIN_BLOCKS`], for kernels that keep more: 48 registers a thread.
+pub const FEWER_BLOCKS: u32 = 5;
+
+/// Bytes of shared memory of a block, at most: what needs no leave of the driver.
+const MOST_BYTES: u64 = 48 * 1024;
+/// Bytes from which on a multiprocessor has room for fewer blocks than it has threads for.
+const ROOM_BYTES: f64 = 26.0 * 1024.0;
+/// Bytes that are worth a block: below, its start and its end take longer than what it moves.
+const WORTH_BYTES: f64 = 20.0 * 1024.0;
+/// Rows that a thread takes one after another, at most.
+const MOST_RUN: u32 = 8;
+/// What a thread does once, in rows.
+const ONCE: f64 = 1.5;
+/// Bytes that are copied at once.
+const COPY: u32 = 16;
+/// Blocks along y, at most.
+const MOST_BANDS: u64 = 65_535;
+
+/// How blocks are laid over bands of rows.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Block {
+    planes: u32,
+    /// Planes of a block: one, or as many whole ones.
+    depth: u32,
+    /// Rows of a plane.
+    height: u32,
+    /// Rows of a band.
+    rows: u32,
+}
+
+// SAFETY: `repr(C)` with only `u32` inside.
+unsafe impl KernelParam for Block {}
+
+/// A launch by bands: its grid, its block and the bytes of shared memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BandLaunch {
+    /// Blocks.
+    pub grid: [u32; 3],
+    /// Threads.
+    pub block: [u32; 3],
+    /// Dynamic shared memory of a block.
+    pub shared: u32,
+}
+
+/// What a band of so many rows costs.
+struct Costs<C: Fn(u64) -> u64, S: Fn(u64, u64) -> u64> {
+    planes: u32,
+    /// Rows of a plane.
+    height: u32,
+    /// Bytes of a plane that any pass moves.
+    plane_bytes: u64,
+    /// Bytes that a block moves for as many rows.
+    moved: C,
+    /// Bytes of shared memory for as many rows of each of as many planes.
+    shared: S,
+}
+
+impl<C: Fn(u64) -> u64, S: Fn(u64, u64) -> u64> Costs<C, S> {
+    /// How good bands of so many rows are, 1 at best: bytes that are moved twice, rows that are not there, room for other
+    /// blocks, and what a block is worth; none where a band has no room.
+    fn worth(&self, rows: u32) -> Option<f64> {
+        let bands = u64::from(self.height.div_ceil(rows));
+        let shared = (self.shared)(rows.into(), 1);
+        if shared > MOST_BYTES || bands > MOST_BANDS {
+            return None;
+        }
+        let moved = (self.moved)(rows.into());
+        let once = self.plane_bytes as f64 / (bands * moved).max(self.plane_bytes) as f64;
+        let there = f64::from(self.height) / (bands * u64::from(rows)) as f64;
+        let room = (ROOM_BYTES / shared as f64).min(1.0);
+        let large = if rows == self.height { 1.0 } else { (moved as f64 / WORTH_BYTES).min(1.0) };
+        Some(once * (0.5 + 0.5 * there) * (0.5 + 0.5 * room) * (0.2 + 0.8 * large))
+    }
+
+    /// The blocks, with the planes of each: `most` where they are whole and small enough.
+    fn block(&self, rows: u32, most: u32) -> (Block, [u32; 3], u32) {
+        let enough = |depth: u64| (self.shared)(rows.into(), depth) as f64 <= ROOM_BYTES / 2.0;
+        let mut depth = 1;
+        if rows == self.height {
+            while depth < most.min(self.planes) && enough(u64::from(depth) + 1) {
+                depth += 1;
+            }
+        }
+        let grid = [self.planes.div_ceil(depth), self.height.div_ceil(rows), 1];
+        let shared = (self.shared)(rows.into(), depth.into()) as u32;
+        (Block { planes: self.planes, depth, height: self.height, rows }, grid, shared)
+    }
+}
+
+impl Block {
+    /// What this block takes.
+    #[inline(always)]
+    pub(crate) fn span(&self) -> Span {
+        let first_plane = thread::block_idx_x() * self.depth;
+        let first = thread::block_idx_y() * self.rows;
+        Span {
+            first_plane,
+            depth: least(self.depth, self.planes - first_plane),
+            whole: self.depth > 1,
+            rows: [first, least(first + self.rows, self.height)],
+        }
+    }
+}
+
+/// What a block takes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Span {
+    pub first_plane: u32,
+    /// How many planes.
+    pub depth: u32,
+    /// Whether blocks take several planes, all of their rows.
+    pub whole: bool,
+    /// The first row, and that past the last.
+    pub rows: [u32; 2],
+}
+
+/// How threads of a block are laid over a band: a column each, and of it a run of consecutive rows.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bands {
+    pub(crate) block: Block,
+    /// Columns of a plane.
+    width: u32,
+    /// Rows of a thread.
+    run: u32,
+    /// Runs of a band in a plane.
+    groups: u32,
+    by_run: Divider,
+    by_groups: Divider,
+    by_columns: Divider,
+}
+
+// SAFETY: `repr(C)` with only `u32` inside.
+unsafe impl KernelParam for Bands {}
+
+/// What a thread takes of its block's band.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part {
+    /// The thread's plane among the block's.
+    pub plane: u32,
+    /// Its first row, and that past its last; none where this is not after the first.
+    pub rows: [u32; 2],
+    /// Its first column; the next are [`Bands::columns`] on.
+    pub column: u32,
+}
+
+impl Bands {
+    /// Of all runs of at most so many rows and groups of runs that have room, those that cost least.
+    fn new<C: Fn(u64) -> u64, S: Fn(u64, u64) -> u64>(
+        width: u32,
+        most: u32,
+        costs: &Costs<C, S>,
+    ) -> Option<(Self, BandLaunch)> {
+        let columns = width.min(THREADS);
+        let mut best: Option<(f64, u32, u32)> = None;
+        for run in 1..=most.min(costs.height) {
+            for groups in 1..=(THREADS / columns).min(costs.height.div_ceil(run)) {
+                let Some(worth) = costs.worth((run * groups).min(costs.height)) else { continue };
+                let threads = (columns * groups).next_multiple_of(warp::WARP_SIZE);
+                let at_work = f64::from(columns * groups) / f64::from(threads);
+                let once = f64::from(run) / (f64::from(run) + ONCE);
+                let worth = worth * (0.5 + 0.5 * at_work) * once;
+                if best.is_none_or(|(of_best, ..)| worth > of_best) {
+                    best = Some((worth, run, groups));
+                }
+            }
+        }
+        let (_, run, groups) = best?;
+        let (block, grid, shared) = costs.block((run * groups).min(costs.height), THREADS / (columns * groups));
+        let threads = (columns * groups * block.depth).next_multiple_of(warp::WARP_SIZE);
+        let [by_run, by_groups, by_columns] = [run, groups, columns].map(Divider::new);
+        let bands = Self { block, width, run, groups, by_run, by_groups, by_columns };
+        Some((bands, BandLaunch { grid, block: [threads, 1, 1], shared }))
+    }
+
+    /// What this thread takes.
+    #[inline(always)]
+    pub(crate) fn part(&self, span: &Span) -> Part {
+        let lane = self.by_columns.divide(thread::thread_idx_x());
+        let column = thread::thread_idx_x() - lane * self.columns();
+        let plane = self.by_groups.divide(lane);
+        let row = span.rows[0] + (lane - plane * self.groups) * self.run;
+        let end = if plane < span.depth { least(row + self.run, span.rows[1]) } else { 0 };
+        Part { plane, rows: [row, end], column }
+    }
+
+    /// Calls `f` with each column of this thread, if it has rows.
+    #[inline(always)]
+    pub(crate) fn for_each_column(&self, part: &Part, f: impl Fn(u32)) {
+        let mut column = part.column;
+        while column < self.width && part.rows[0] < part.rows[1] {
+            f(column);
+            column += self.columns();
+        }
+    }
+
+    /// The number of this thread's run in its plane, and how many runs with rows there are.
+    #[inline(always)]
+    pub(crate) fn group(&self, part: &Part, span: &Span) -> (u32, u32) {
+        let by_run = |rows: u32| self.by_run.divide(rows);
+        (by_run(part.rows[0] - span.rows[0]), by_run(span.rows[1] - span.rows[0] + self.run - 1))
+    }
+
+    /// Columns that the threads of a block take at once.
+    #[inline(always)]
+    fn columns(&self) -> u32 {
+        least(self.width, THREADS)
+    }
+}
+
+#[inline(always)]
+fn least(a: u32, b: u32) -> u32 {
+    if a < b { a } else { b }
+}
+
+/// Rows of planes in shared memory, one after another as in global memory.
+#[derive(Clone, Copy)]
+pub(crate) struct Staged<T> {
+    shared: Shared<T>,
+    /// Where the first row begins.
+    skew: u32,
+    /// How many elements there are.
+    count: u32,
+    /// The first row, and that past the last.
+    pub rows: [u32; 2],
+    width: u32,
+}
+
+/// Bytes of shared memory for a range of so many.
+const fn staged_bytes(range: u64) -> u64 {
+    range.next_multiple_of(COPY as u64) + COPY as u64
+}
+
+impl<T: Element> Staged<T> {
+    /// The rows of a tensor of planes of this height and width, in memory that begins where they do within 16 bytes.
+    #[inline(always)]
+    fn new(shared: Shared<T>, span: &Span, rows: [u32; 2], [height, width]: [u32; 2]) -> (Self, usize) {
+        let each = const { COPY / size_of::<T>() as u32 };
+        let first = rows[0] as usize * width as usize;
+        let begin = span.first_plane as usize * (height as usize * width as usize) + first;
+        let skew = begin as u32 & (each - 1);
+        (Self { shared, skew, count: span.depth * (rows[1] - rows[0]) * width, rows, width }, begin)
+    }
+
+    /// Issues the copies of these rows of the block's planes. They are there after [`wait`].
+    ///
+    /// # Safety
+    /// `source` holds planes of this height and width, and begins at a multiple of 16 bytes; `shared` holds
+    /// [`staged_bytes`] from a multiple of 16 bytes on.
+    #[inline(always)]
+    pub(crate) unsafe fn copy(
+        shared: Shared<T>,
+        source: Global<T>,
+        span: &Span,
+        rows: [u32; 2],
+        size: [u32; 2],
+    ) -> Self {
+        let each = const { COPY / size_of::<T>() as u32 };
+        let (staged, begin) = Self::new(shared, span, rows, size);
+        let (begin, end) = (begin - staged.skew as usize, staged.skew + staged.count);
+        let whole = end & !(each - 1);
+        // SAFETY: whole pieces end where the rows do, and begin there or before within the buffer; the last has as many
+        // elements as there are.
+        unsafe {
+            let mut i = thread::thread_idx_x() * each;
+            while i < whole {
+                cp_async16(shared, i, source, begin + i as usize);
+                i += thread::block_dim_x() * each;
+            }
+            if i == whole && whole < end {
+                cp_async16_zero_fill(shared, whole, source, begin + whole as usize, end - whole);
+            }
+        }
+        staged
+    }
+
+    /// The shared memory behind these rows.
+    ///
+    /// # Safety
+    /// There is some.
+    #[inline(always)]
+    pub(crate) unsafe fn behind<U: Element>(&self) -> Shared<U> {
+        let each = const { COPY / size_of::<T>() as u32 };
+        // SAFETY: the caller's.
+        unsafe { self.shared.offset((self.skew + self.count + each - 1) & !(each - 1)) }.cast()
+    }
+
+    /// The place of a plane of the block, row and column; of no element where the row or the column is not there.
+    #[inline(always)]
+    pub(crate) fn place(&self, plane: u32, row: u32, column: u32) -> u32 {
+        let line = plane.wrapping_mul(self.rows[1] - self.rows[0]).wrapping_add(row).wrapping_sub(self.rows[0]);
+        line.wrapping_mul(self.width).wrapping_add(column).wrapping_add(self.skew)
+    }
+
+    /// The element at a place.
+    ///
+    /// # Safety
+    /// It is one.
+    #[inline(always)]
+    pub(crate) unsafe fn load(&self, place: u32) -> T {
+        // SAFETY: the caller's.
+        unsafe { self.shared.load(place) }
+    }
+
+    /// The element at a place if `inside`, else `otherwise`.
+    ///
+    /// # Safety
+    /// The place is one where it is loaded.
+    #[inline(always)]
+    pub(crate) unsafe fn load_if(&self, inside: bool, place: u32, otherwise: T) -> T {
+        // SAFETY: the caller's.
+        unsafe { self.shared.load_if(inside, place, otherwise) }
+    }
+}
+
+/// Waits for all copies of the block.
+#[inline(always)]
+pub(crate) fn wait() {
+    cp_async_commit();
+    cp_async_wait_all();
+    thread::sync_threads();
+}
+
+/// Rows of gradients that a block makes in shared memory, and stores in vectors.
+#[derive(Clone, Copy)]
+pub(crate) struct Tile {
+    rows: Staged<f32>,
+    /// Where they begin in the tensor.
+    begin: usize,
+}
+
+impl Tile {
+    /// For these rows of the block's planes.
+    ///
+    /// # Safety
+    /// `shared` has [`staged_bytes`] for them.
+    #[inline(always)]
+    pub(crate) unsafe fn new(shared: Shared<f32>, span: &Span, rows: [u32; 2], size: [u32; 2]) -> Self {
+        let (rows, begin) = Staged::new(shared, span, rows, size);
+        Self { rows, begin }
+    }
+
+    /// As [`Staged::place`].
+    #[inline(always)]
+    pub(crate) fn place(&self, plane: u32, row: u32, column: u32) -> u32 {
+        self.rows.place(plane, row, column)
+    }
+
+    /// Where the sums are.
+    #[inline(always)]
+    pub(crate) fn sums(&self) -> Shared<f32> {
+        self.rows.shared
+    }
+
+    /// Makes all sums zeros.
+    ///
+    /// # Safety
+    /// Nobody uses them meanwhile.
+    #[inline(always)]
+    pub(crate) unsafe fn clear(&self) {
+        let mut i = thread::thread_idx_x() * 4;
+        while i < self.rows.skew + self.rows.count {
+            // SAFETY: there is room for whole vectors.
+            unsafe { self.rows.shared.store4(i, Vec4::splat(0.0)) };
+            i += thread::block_dim_x() * 4;
+        }
+    }
+
+    /// `dx = sums + beta * dx`, once all threads have put theirs: a barrier comes first.
+    ///
+    /// # Safety
+    /// `dx` holds the tensor, and begins at a multiple of 16 bytes.
+    #[inline(always)]
+    pub(crate) unsafe fn write_out<T: Storage>(&self, dx: GlobalMut<T>, beta: f32) {
+        thread::sync_threads();
+        let Staged { shared, skew, count, .. } = self.rows;
+        let (first, end) = (self.begin - skew as usize, skew + count);
+        let mut i = thread::thread_idx_x() * 4;
+        while i < end {
+            // SAFETY: `i` is a place of the range, or one of four of which some are.
+            unsafe {
+                if i >= skew && i + 4 <= end {
+                    put4(dx, first + i as usize, shared.load4(i), beta);
+                } else {
+                    unrolled!(K in [0 1 2 3] {
+                        let k = i + K as u32;
+                        if k >= skew && k < end { put(dx, first + k as usize, shared.load(k), beta); }
+                    });
+                }
+            }
+            i += thread::block_dim_x() * 4;
+        }
+    }
+}
+
+/// The rows of inputs that the windows of the block's rows of outputs have.
+#[inline(always)]
+pub(crate) fn inputs_of(window: &Window<Nchw>, span: &Span) -> [u32; 2] {
+    if span.whole {
+        return [0, window.input[0]];
+    }
+    let top = (span.rows[0] * window.stride[0]).saturating_sub(window.padding[0]);
+    let bottom = (span.rows[1] - 1) * window.stride[0] + window.size[0] - window.padding[0];
+    [top, least(bottom, window.input[0])]
+}
