@@ -15,6 +15,7 @@ mod custom_op;
 mod dense;
 mod device;
 mod exp;
+mod explain;
 mod faults;
 mod foreign;
 mod gaussian_pool;
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
         dense::tests(),
         device::tests(),
         exp::tests(),
+        explain::tests(),
         faults::tests(),
         foreign::tests(),
         gaussian_pool::tests(),

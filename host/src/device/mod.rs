@@ -2,6 +2,7 @@
 
 pub(crate) mod allocator;
 mod cpu;
+pub(crate) mod explain;
 mod gpu;
 pub(crate) mod memory;
 pub(crate) mod tasks;

@@ -149,15 +149,17 @@ impl Backend {
         }
     }
 
-    /// Seconds that what `work` queues takes.
-    pub fn time(&self, work: impl FnOnce() -> Result<()>) -> Result<f64> {
+    /// Seconds that each of the pieces takes that `work` queues.
+    pub fn time_each(&self, count: usize, mut work: impl FnMut(usize) -> Result<()>) -> Result<Vec<f64>> {
         match self {
-            Self::Driver(driver) => driver.time(work),
-            Self::Emulated(_) => {
-                let start = Instant::now();
-                work()?;
-                Ok(start.elapsed().as_secs_f64())
-            }
+            Self::Driver(driver) => driver.time_each(count, work),
+            Self::Emulated(_) => (0..count)
+                .map(|piece| {
+                    let start = Instant::now();
+                    work(piece)?;
+                    Ok(start.elapsed().as_secs_f64())
+                })
+                .collect(),
         }
     }
 

@@ -431,17 +431,20 @@ impl Driver {
         if waits { self.synchronize() } else { Ok(()) }
     }
 
-    /// Seconds between two events around what `work` queues.
-    pub fn time(&self, work: impl FnOnce() -> Result<()>) -> Result<f64> {
+    /// Seconds between events around each of the pieces that `work` queues.
+    pub fn time_each(&self, count: usize, mut work: impl FnMut(usize) -> Result<()>) -> Result<Vec<f64>> {
         let during = || format!("timing on {}", self.card.name);
-        let start = self.told(Event::new(&self.card.context), during)?;
-        let end = self.told(Event::new(&self.card.context), during)?;
-        self.told(start.record(&self.stream), during)?;
-        work()?;
-        self.told(end.record(&self.stream), during)?;
+        // Made before: between two pieces the host only queues.
+        let events = (0..=count).map(|_| self.told(Event::new(&self.card.context), during));
+        let events = events.collect::<Result<Vec<_>>>()?;
+        self.told(events[0].record(&self.stream), during)?;
+        for (piece, end) in events[1..].iter().enumerate() {
+            work(piece)?;
+            self.told(end.record(&self.stream), during)?;
+        }
         self.synchronize()?;
-        let milliseconds = self.told(end.elapsed_since(&start), during)?;
-        Ok(f64::from(milliseconds) / 1e3)
+        let seconds = |pair: &[Event]| Ok(f64::from(self.told(pair[1].elapsed_since(&pair[0]), during)?) / 1e3);
+        events.windows(2).map(seconds).collect()
     }
 
     pub fn synchronize(&self) -> Result<()> {

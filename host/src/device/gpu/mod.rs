@@ -23,6 +23,7 @@ pub use self::module::KernelModule;
 pub use self::order::Mark;
 use self::order::Meeting;
 use crate::device::allocator::{self, ALLOCATED, Allocator, Foreign, Request};
+use crate::device::explain;
 use crate::{DType, Element, Error, Result};
 
 /// The kernels of this library.
@@ -242,6 +243,7 @@ impl Gpu {
             return Ok(());
         }
         self.check_buffers(&kernel)?;
+        explain::launch(K::KERNEL.name, dims);
         let driver = match self.backend() {
             Backend::Driver(driver) => Some(driver),
             Backend::Emulated(_) => None,
@@ -299,8 +301,20 @@ impl Gpu {
     /// # Errors
     /// Those of `work`, and [`Gpu::synchronize`]'s.
     pub fn time(&self, work: impl FnOnce() -> Result<()>) -> Result<f64> {
+        let mut work = Some(work);
+        let times = self.time_each(1, |_| work.take().map_or(Ok(()), |work| work()))?;
+        Ok(times[0])
+    }
+
+    /// As [`Gpu::time`], of each of `count` pieces of work that are queued one behind the other: `work` gets their numbers.
+    /// It waits for the last alone, so what a call costs the host is in no time but where the GPU has to wait for the next
+    /// piece: work in front, whose times are not looked at, lets the host get ahead.
+    ///
+    /// # Errors
+    /// As [`Gpu::time`].
+    pub fn time_each(&self, count: usize, work: impl FnMut(usize) -> Result<()>) -> Result<Vec<f64>> {
         self.inner.recording.refuse(|| format!("timing on {self}"))?;
-        self.backend().time(work)
+        self.backend().time_each(count, work)
     }
 
     /// # Safety

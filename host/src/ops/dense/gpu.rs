@@ -8,7 +8,7 @@ use kernels::dense::{
 
 use super::plan::{Plan, Tile};
 use super::{Activation, Backward, Forward, Sizes, Slope};
-use crate::device::{Gpu, GpuBuffer, OnGpu, for_storage, tiles};
+use crate::device::{Gpu, GpuBuffer, OnGpu, explain, for_storage, tiles};
 use crate::{Element, Error, Out, Real, Result};
 
 /// Blocks that the sums over the batch are spread over: what a large GPU runs at once.
@@ -107,6 +107,7 @@ impl<T: Real> OnGpu for Forward<'_, T> {
             let mut z = self.z.map(|z| z.gpu_mut::<f32>(OP, "z")).transpose()?.map(|z| z as MemoryMut<'_>);
 
             let plan = self.sizes.plan(OP, batch, outputs, inputs)?;
+            let _why = explain::because(|| plan.why());
             let (dims, shape) = (plan.dims(), plan.shape);
             let mut workspace = gpu.workspace(plan.parts())?;
             let mut room = workspace.as_slice_mut();
@@ -235,6 +236,7 @@ impl<T: Real> OnGpu for Backward<'_, T> {
             }
 
             if let Some((dx, beta)) = dx {
+                let _why = explain::because(|| dx_plan.why());
                 let (dims, shape) = (dx_plan.dims(), dx_plan.shape);
                 let into = dx_plan.is_split().then_some(&mut parts as MemoryMut<'_>);
                 // SAFETY: `dz` and `dy` are `[N, O]`, `w` `[O, I]`, `dx` `[N, I]`, and the workspace holds the plan's parts;
@@ -249,6 +251,7 @@ impl<T: Real> OnGpu for Backward<'_, T> {
                 Finish::sum(dx, beta).launch(gpu, &dx_plan, &parts)?;
             }
             if let Some((dw, beta)) = dw {
+                let _why = explain::because(|| dw_plan.why());
                 let (dims, shape) = (dw_plan.dims(), dw_plan.shape);
                 let into = dw_plan.is_split().then_some(&mut parts as MemoryMut<'_>);
                 // SAFETY: as above, with `x` `[N, I]` and `dw` `[O, I]`.

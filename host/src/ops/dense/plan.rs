@@ -63,6 +63,24 @@ impl Plan {
         LaunchDims::new([x, y, self.splits], block(side))
     }
 
+    /// What was chosen, and why.
+    pub fn why(&self) -> String {
+        let Shape { rows, columns, depth, depth_per_split } = self.shape;
+        let tile = match self.tile {
+            Tile::Large => format!("tiles of {LARGE}: they keep {MULTIPROCESSORS} multiprocessors busy"),
+            Tile::Small if rows.min(columns) <= SMALL => format!("tiles of {SMALL}: larger ones would be half empty"),
+            Tile::Small if columns > MAX_GRID_Y * LARGE => {
+                format!("tiles of {SMALL}: only their grid has room for as many columns")
+            }
+            Tile::Small => format!("tiles of {SMALL}: larger ones would leave multiprocessors idle"),
+        };
+        let parts = match self.splits {
+            1 => "the depth in one part".to_owned(),
+            n => format!("the depth in {n} parts of {depth_per_split}, so that more blocks run"),
+        };
+        format!("{rows}x{columns} sums over {depth} by {tile}; {parts}")
+    }
+
     /// Whether the depth is in more than one part.
     pub fn is_split(&self) -> bool {
         self.splits > 1

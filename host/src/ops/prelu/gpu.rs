@@ -2,7 +2,7 @@ use cuda_std::launch::{DeviceMemory, LaunchDims};
 use kernels::prelu::{BLOCK, PART, PreluBackwardColumns, PreluBackwardPlanes, PreluForward, ROWS, TILE};
 
 use super::{Backward, Forward};
-use crate::device::{Gpu, OnGpu, for_storage, tiles};
+use crate::device::{Gpu, OnGpu, explain, for_storage, tiles};
 use crate::ops::sum_parts;
 use crate::{Out, Real, Result};
 
@@ -47,6 +47,11 @@ impl<T: Real> OnGpu for Backward<'_, T> {
             let (x, dy) = (self.x.gpu::<S>(OP, "x")?, self.dy.gpu::<S>(OP, "dy")?);
             let (dx, dx_beta) = Out::gpu::<S>(self.dx, OP, "dx")?;
             if columns {
+                let _why = explain::because(|| {
+                    format!(
+                        "planes of {inner}, less than {SMALL_PLANE}, would leave threads idle: by columns across planes"
+                    )
+                });
                 let dims = LaunchDims::new([outer as u32, tiles(layout.channels * inner, BLOCK), 1], BLOCK);
                 let (outer, inner) = (layout.outer as u64, inner as u32);
                 let stage = PreluBackwardColumns { x, alpha, dy, dx, dx_beta, sums, outer, channels, inner };
@@ -56,6 +61,11 @@ impl<T: Real> OnGpu for Backward<'_, T> {
             } else {
                 let dims = LaunchDims::new(count as u32, BLOCK);
                 let (parts, vector) = (parts as u32, u32::from(inner % 4 == 0));
+                let _why = explain::because(|| {
+                    let loads =
+                        if vector == 1 { "a multiple of 4: 4 at a time" } else { "no multiple of 4: one at a time" };
+                    format!("planes of {inner}, {loads}, parts of {PART}")
+                });
                 let inner = inner as u64;
                 let stage = PreluBackwardPlanes { x, alpha, dy, dx, dx_beta, sums, channels, inner, parts, vector };
                 // SAFETY: shapes were checked by `prelu::backward`; the grid has one block for each part of each plane, and

@@ -1,0 +1,71 @@
+//! `FERROLAYER_EXPLAIN=1`: what launches say of themselves.
+
+use std::process::Command;
+
+use ferrolayer::device::Gpu;
+use ferrolayer::ops::dense::{self, Activation, Gradients};
+use ferrolayer::ops::{prelu, relu};
+use ferrolayer::{Device, Out, Tensor};
+
+use crate::support::*;
+
+/// The test whose launches are explained.
+const LAUNCHES: &str = "explain::launches_of_each_kind";
+
+pub fn tests() -> Vec<Trial> {
+    vec![on_cpu(LAUNCHES, launches), on_cpu("explain::says_once_what_was_chosen_and_why", says_once)]
+}
+
+/// A kernel that has no alternative, twice; products of two cuts; planes of both kinds.
+fn launches() -> Outcome {
+    let gpu = Device::Gpu(Gpu::emulated());
+    let (x, w) = (Tensor::full(&gpu, &[3, 300], 0.5f32)?, Tensor::full(&gpu, &[5, 300], 0.5f32)?);
+    for _ in 0..2 {
+        relu::forward(&x)?;
+        let output = dense::forward(&x, &w, None, Activation::Identity)?;
+        let mut dx = x.empty_like()?;
+        let gradients = Gradients { dx: Some(Out::write(&mut dx)), ..Gradients::default() };
+        dense::backward(&x, &w, Activation::Identity, &output.saved, &output.y, gradients)?;
+    }
+    for inner in [6, 68, 70] {
+        let (x, alpha) = (Tensor::full(&gpu, &[2, 3, inner], -1.0f32)?, Tensor::full(&gpu, &[3], 0.25f32)?);
+        let mut dx = x.empty_like()?;
+        prelu::backward(&x, &alpha, &x, Some(Out::write(&mut dx)), None)?;
+    }
+    Ok(())
+}
+
+/// What the test above says on standard error in a process with this in the environment.
+fn said(explain: Option<&str>) -> Result<Vec<String>, Failed> {
+    let mut child = Command::new(std::env::current_exe()?);
+    child.args(["--exact", LAUNCHES]).env_remove("FERROLAYER_EXPLAIN");
+    let child = child.envs(explain.map(|value| ("FERROLAYER_EXPLAIN", value))).output()?;
+    if !child.status.success() {
+        return Err(String::from_utf8_lossy(&child.stdout).into_owned().into());
+    }
+    let text = String::from_utf8_lossy(&child.stderr);
+    Ok(text.lines().map(str::to_owned).collect())
+}
+
+fn says_once() -> Outcome {
+    let product = "by tiles of 64: larger ones would be half empty; the depth in";
+    let parts = "2 parts of 152, so that more blocks run";
+    let expected = [
+        "relu_forward_f32 grid 1 block 256".to_owned(),
+        format!("dense_forward_f32_64 grid 1x1x2 block 128: 3x5 sums over 300 {product} {parts}"),
+        format!("dense_finish_f32 grid 1 block 256: 3x5 sums over 300 {product} {parts}"),
+        format!("dense_dx_f32_f32_64 grid 1x5 block 128: 3x300 sums over 5 {product} one part"),
+        "prelu_backward_columns_f32 grid 1 block 256: planes of 6, less than 64, would leave threads idle: by columns \
+         across planes"
+            .to_owned(),
+        "prelu_backward_planes_f32 grid 6 block 256: planes of 68, a multiple of 4: 4 at a time, parts of 4096"
+            .to_owned(),
+        "prelu_backward_planes_f32 grid 6 block 256: planes of 70, no multiple of 4: one at a time, parts of 4096"
+            .to_owned(),
+    ];
+    assert_eq!(said(Some("1"))?, expected.map(|line| format!("ferrolayer: {line}")));
+    for off in [None, Some(""), Some("0")] {
+        assert_eq!(said(off)?, [""; 0], "{off:?}");
+    }
+    Ok(())
+}
