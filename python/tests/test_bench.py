@@ -7,6 +7,7 @@ import json
 import math
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ torch = pytest.importorskip("torch")
 
 from ferrolayer.__main__ import main  # noqa: E402
 from ferrolayer.bench import report, rows, shapes  # noqa: E402
-from ferrolayer.bench.cases import Case, cases, layouts, passes, sweep  # noqa: E402
+from ferrolayer.bench.cases import Case, cases, layouts, passes, sizes  # noqa: E402
 from ferrolayer.bench.rows import Machine, Row, Times  # noqa: E402
 
 FIELDS = {
@@ -34,6 +35,16 @@ FIELDS = {
     "ferrolayer": str,
     "date": str,
 }
+
+
+def window(kernel: int, stride: int, padding: int = 0) -> dict[str, Any]:
+    """The options of a square window."""
+    return {"kernel": [kernel, kernel], "stride": [stride, stride], "padding": [padding, padding]}
+
+
+def gaussian(kernel: int, stride: int, kernels: int = 1, learnable: bool = False) -> dict[str, Any]:
+    """A Gaussian over a square window."""
+    return {**window(kernel, stride), "kernels": kernels, "learnable": learnable}
 
 
 def bench(*arguments: str | Path) -> int:
@@ -201,14 +212,14 @@ def test_stochastic_pooling_beside_its_composition() -> None:
 
 def test_fewest_bytes() -> None:
     """Counted by hand: 2 × 3 images of 8 × 8 in f32, windows of 2 × 2, so 384 elements in and 96 out."""
-    window = shapes.window(2, 2)
+    pooled = window(2, 2)
     at = (2, 3, 8, 8)
-    assert Case("max_pool", at, window).bytes("forward", 4) == 4 * 384 + 4 * 96 + 96
-    assert Case("max_pool", at, window).bytes("inference", 4) == 4 * 384 + 4 * 96
-    assert Case("avg_pool", at, window).bytes("backward", 2) == 2 * (384 + 96)
+    assert Case("max_pool", at, pooled).bytes("forward", 4) == 4 * 384 + 4 * 96 + 96
+    assert Case("max_pool", at, pooled).bytes("inference", 4) == 4 * 384 + 4 * 96
+    assert Case("avg_pool", at, pooled).bytes("backward", 2) == 2 * (384 + 96)
     assert Case("prelu", at).bytes("backward", 4) == 3 * 4 * 384
     assert Case("scale_add", at).bytes("backward", 4) == 2 * 4 * 384
-    learnt = Case("gaussian_pool", at, shapes.gaussian(2, 2, 3, learnable=True))
+    learnt = Case("gaussian_pool", at, gaussian(2, 2, 3, learnable=True))
     assert learnt.output_shape == (2, 9, 4, 4)
     assert learnt.bytes("backward", 4) == 4 * (2 * 384 + 3 * 96)
     assert Case("dense", (4, 8, 6), {"activation": "none"}).bytes("forward", 4) == 4 * (4 * 8 + 8 * 6 + 6 + 4 * 6)
@@ -231,7 +242,7 @@ def gpu_row(ours: float = 5.0, **changes: object) -> Row:
         dtype="f32",
         layout="NCHW",
         shape=(1, 8, 32, 32),
-        options=shapes.window(2, 2),
+        options=window(2, 2),
         bytes=100_000,
         flops=None,
         baseline="max_pool2d",
@@ -243,6 +254,49 @@ def gpu_row(ours: float = 5.0, **changes: object) -> Row:
     return dataclasses.replace(row, **changes)
 
 
-def test_a_sweep_goes_from_1_kb_to_the_largest() -> None:
-    sizes = [4 * math.prod(case.shape) for case in sweep(["max_pool"], 8 << 30, 4)]
-    assert sizes[0] == 1 << 10 and sizes[-1] == 8 << 30 and sizes == sorted(set(sizes))
+def test_sizes_go_from_1_kb_to_the_largest() -> None:
+    found = [4 * math.prod(case.shape) for case in sizes(["max_pool"], 8 << 30, 4)]
+    assert found[0] == 1 << 10 and found[-1] == 8 << 30 and found == sorted(set(found))
+
+
+def test_a_sweep_is_of_many_geometries() -> None:
+    found = cases(["max_pool", "avg_pool", "stochastic_pool", "gaussian_pool"], which="sweep", batch=1)
+    for case in found:
+        assert min(case.output_shape) > 0, case
+    pooled = [case for case in found if case.op == "max_pool"]
+    assert {min(case.shape[2:]) for case in pooled} >= {7, 1024} and {case.shape[1] for case in pooled} >= {1, 4096}
+    assert {case.shape[0] for case in pooled} >= {1, 256}
+    assert {case.options["kernel"][0] for case in pooled} >= {2, 3, 5, 7, 16, 32}
+    assert any(case.options["kernel"] == list(case.shape[2:]) for case in pooled), "global"
+
+
+def test_targets_are_for_their_rows_alone() -> None:
+    at = ("max_pool", (64, 64, 112, 112), window(3, 2, 1))
+    assert shapes.target(*at, "forward", "f32", "NCHW") == 0.96
+    assert shapes.target(*at, "backward", "bf16", "NCHW") == shapes.target(*at, "backward", "f32", "NHWC") == 0.87
+    assert shapes.target(*at, "inference", "f32", "NCHW") is None
+    assert shapes.target("max_pool", (64, 64, 111, 113), window(3, 2, 1), "forward", "f32", "NCHW") is None
+    short = gpu_row(ours=50.0, target=0.9)
+    told = report.summary([short, gpu_row(ours=0.02, target=0.9)])
+    assert "targets: 1 of 2 rows reach theirs" in told and "<0.90" in report.line(short)
+
+
+SAMPLES = Path(__file__).parents[2] / "tests/bench"
+"""What the benches wrote on real machines; the library's own bench reads the same files in its tests."""
+
+
+@pytest.mark.parametrize("side", ["rust", "python"])
+def test_reads_the_lines_of_both_benches(side: str, capsys: pytest.CaptureFixture[str]) -> None:
+    path = SAMPLES / f"{side}.jsonl"
+    for line, row in zip(path.read_text().splitlines(), rows.read(path), strict=True):
+        stored = json.loads(line)
+        assert json.loads(row.to_json()) == stored, "nothing is lost, and nothing is added"
+        assert (row.machine.torch is None) == (side == "rust")
+    assert bench("--report", path, path) == 0
+    assert capsys.readouterr().out.count(f"{row.op:<15} {row.pass_:<9}") >= 2
+
+
+def test_fewest_bytes_are_those_of_the_library_s_bench() -> None:
+    for op, shape, options, pass_, size, bytes_ in json.loads((SAMPLES / "bytes.json").read_text()):
+        if op in shapes.OPS and pass_ in passes(op):
+            assert Case(op, tuple(shape), options).bytes(pass_, size) == bytes_, (op, shape, options, pass_)

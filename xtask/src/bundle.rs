@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 
 use crate::error::{Error, Result};
-use crate::workspace::{cargo, run as run_command, succeeded, typed};
+use crate::workspace::{cargo, commit, run as run_command, succeeded, typed};
 
 /// What is packed: a package, what Cargo builds of it, and the folder in the bundle.
 const PACKED: [(&str, &[&str], &str); 4] = [
@@ -61,14 +61,16 @@ fn clear(dir: &Path) -> Result<()> {
 }
 
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Binary {
+pub struct Binary {
     name: String,
-    path: PathBuf,
+    pub path: PathBuf,
 }
 
-fn build(package: &str, targets: &[&str]) -> Result<BTreeSet<Binary>> {
+/// Builds some of a package's targets for release; the binaries know of which commit they are.
+pub fn build(package: &str, targets: &[&str]) -> Result<BTreeSet<Binary>> {
     let mut cargo = cargo();
     cargo.args(["build", "--release", "--package", package]).args(targets);
+    cargo.envs(commit().map(|commit| ("FERROLAYER_COMMIT", commit)));
     cargo.arg("--message-format=json-render-diagnostics").stderr(Stdio::inherit());
     eprintln!("$ {}", typed(&cargo));
     let output = cargo.output().map_err(|source| Error::Start { command: typed(&cargo), source })?;

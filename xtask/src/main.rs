@@ -45,8 +45,10 @@ enum Command {
     TestPython(python::Options),
     /// Pack tests, benches and examples for a machine without cargo
     Bundle(bundle::Options),
-    /// Run the benchmarks
+    /// Time every op on a GPU, or show and compare earlier results
     Bench(bench::Options),
+    /// Draw results of a bench as PNG
+    Plot(python::PlotOptions),
 }
 
 fn main() -> ExitCode {
@@ -68,6 +70,7 @@ fn main() -> ExitCode {
         Command::TestPython(options) => python::run(&options),
         Command::Bundle(options) => bundle::run(&options),
         Command::Bench(options) => bench::run(&options),
+        Command::Plot(options) => python::plot(&options),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -105,7 +108,7 @@ mod tests {
         let error = Arguments::try_parse_from(["cargo xtask", "biuld-ptx"]).err().expect("no such command");
         assert_eq!((error.kind(), error.exit_code()), (ErrorKind::InvalidSubcommand, 2));
         let known = known_commands();
-        for command in ["build-ptx", "new-op", "setup", "doctor", "test", "test-python", "bundle", "bench"] {
+        for command in ["build-ptx", "new-op", "setup", "doctor", "test", "test-python", "bundle", "bench", "plot"] {
             assert!(known.contains(&format!("\n  {command} ")), "{command}: {known}");
         }
     }

@@ -1,4 +1,5 @@
 //! `cargo xtask test-python`: the Python package as a wheel, in an environment of its own, under its tests.
+//! `cargo xtask plot`: results of either bench as PNG, drawn by the package in that environment.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -23,6 +24,24 @@ pub fn run(options: &Options) -> Result<()> {
     let environment = Environment::make(options.torch.as_deref())?;
     environment.install(&environment.wheel(&root().join("python"))?)?;
     environment.test(&root().join("python/tests"), &options.arguments)
+}
+
+#[derive(clap::Args)]
+pub struct PlotOptions {
+    /// The folder to write PNGs to; made if it does not exist
+    dir: PathBuf,
+    /// What `cargo xtask bench --json` or `python -m ferrolayer bench --json` wrote
+    #[arg(required = true)]
+    files: Vec<PathBuf>,
+}
+
+/// One drawing for both benches: the Python package has it for its comparison with PyTorch.
+pub fn plot(options: &PlotOptions) -> Result<()> {
+    let environment = Environment::make(None)?;
+    environment.install(&environment.wheel(&root().join("python"))?)?;
+    let mut python = Command::new(environment.program("python"));
+    python.args(["-m", "ferrolayer", "bench", "--plot"]).arg(&options.dir).arg("--report").args(&options.files);
+    run_command(&mut python)
 }
 
 /// A virtual environment with PyTorch and what the tests need.

@@ -58,6 +58,11 @@ pub fn target_dir() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), |dir| root().join(dir))
 }
 
+/// The commit that this is, and whether there are changes to it; `None` of sources without a repository.
+pub fn commit() -> Option<String> {
+    answer(Command::new("git").args(["describe", "--always", "--dirty"]).current_dir(root()))
+}
+
 /// The Cargo that runs this, in the repository's folder.
 pub fn cargo() -> Command {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));

@@ -154,13 +154,13 @@ def cases(ops: Sequence[str], *, which: str, batch: float) -> list[Case]:
     return found
 
 
-def sweep(ops: Sequence[str], largest: int, size: int) -> list[Case]:
+def sizes(ops: Sequence[str], largest: int, size: int) -> list[Case]:
     """One case of each op at inputs of 1 kB, 8 kB, … and `largest` bytes, a power of two; elements of `size` bytes."""
     found = []
     for op in ops:
         if op == "dense":
             continue
-        _, options = shapes.of(op, "first")[0]
+        _, options = shapes.of(op, "tables")[0]
         bytes_ = 1024
         while bytes_ < largest:
             found.append(Case(op, shapes.image_of(bytes_ // size), options))

@@ -45,14 +45,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--quick", action="store_true", help="f32, NCHW, few shapes (on the CPU tiny ones), not compiled"
     )
-    parser.add_argument(
-        "--sweep", action="store_true", help="add sizes from 1 kB to 8 GB (on the CPU 64 MB) for the plots"
+    instead = parser.add_mutually_exclusive_group()
+    instead.add_argument(
+        "--sweep",
+        action="store_true",
+        help="instead of the tables' shapes a wide sweep: 7x7 to 1024x1024, windows of 2 to the whole image",
+    )
+    instead.add_argument(
+        "--sizes",
+        action="store_true",
+        help="instead of the tables' shapes inputs of 1 kB to 8 GB (on the CPU 64 MB), for the plots",
     )
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out, which takes seconds a row")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="write one JSON object a row")
+    parser.add_argument("--output", "--json", type=Path, metavar="FILE", help="write one JSON object a row")
     parser.add_argument("--plot", type=Path, metavar="DIR", help="write PNGs (needs matplotlib)")
     parser.add_argument("--compare", type=Path, metavar="OLD", help="list what is slower than in this earlier --output")
-    parser.add_argument("--report", type=Path, metavar="FILE", help="measure nothing: show and plot this --output")
+    parser.add_argument(
+        "--report",
+        type=Path,
+        nargs="+",
+        metavar="FILE",
+        help="measure nothing: show and plot these, of --output or of the library's own bench",
+    )
     parser.add_argument("--overhead", action="store_true", help="instead: host microseconds of a call of a small op")
 
 
@@ -63,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         earlier = rows.read(arguments.compare) if arguments.compare else []
         if arguments.report:
-            return _show(arguments, rows.read(arguments.report), earlier)
+            return _show(arguments, [row for file in arguments.report for row in rows.read(file)], earlier)
     except (OSError, ValueError, KeyError, TypeError) as error:
         return _refuse(f"not a file that --output wrote: {type(error).__name__}: {error}")
     try:
@@ -90,7 +104,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _show(arguments: argparse.Namespace, measured: list[Row], earlier: list[Row]) -> int:
     """The report of an earlier run."""
     if not measured:
-        return _refuse(f"--report {arguments.report}: no row in it")
+        return _refuse(f"--report {' '.join(map(str, arguments.report))}: no row in it")
     print(report.heading(measured[0].machine))
     for row in measured:
         print(report.line(row))
@@ -166,27 +180,35 @@ def _rows(bench: Bench, arguments: argparse.Namespace, output: TextIO | None) ->
 
 def _plan(arguments: argparse.Namespace, device: torch.device) -> Iterator[tuple[Case, str, str, str]]:
     """Case, pass, type and layout of each row, in the table's order."""
-    from .cases import cases, layouts, passes, sweep
+    from .cases import cases, layouts, passes, sizes
     from .measure import DTYPES
 
     cpu = device.type == "cpu"
     types = arguments.types or (["f32"] if arguments.quick else list(TYPES))
     wanted = arguments.layouts or (["NCHW"] if arguments.quick else list(LAYOUTS))
-    which = ("tiny" if cpu else "first") if arguments.quick else "all"
     for op in arguments.ops:
-        some = cases([op], which=which, batch=CPU_BATCH if cpu and not arguments.quick else 1)
+        if arguments.sizes:
+            some = sizes([op], 64 << 20 if cpu else 8 << 30, DTYPES[types[0]].itemsize)
+        else:
+            some = cases([op], which=_which(arguments, cpu), batch=CPU_BATCH if cpu and not arguments.quick else 1)
         for case in some:
-            for dtype in types:
+            # A series of sizes is of one type and one layout.
+            for dtype in types[:1] if arguments.sizes else types:
                 # The layouts of what is no image are no choice.
-                for layout in [layout for layout in layouts(op) if layout not in LAYOUTS or layout in wanted]:
+                possible = [layout for layout in layouts(op) if layout not in LAYOUTS or layout in wanted]
+                for layout in possible[:1] if arguments.sizes else possible:
                     for pass_ in passes(op):
                         if pass_ in arguments.passes:
                             yield case, pass_, dtype, layout
-        if arguments.sweep:
-            for case in sweep([op], 64 << 20 if cpu else 8 << 30, DTYPES[types[0]].itemsize):
-                for pass_ in passes(op):
-                    if pass_ in arguments.passes:
-                        yield case, pass_, types[0], layouts(op)[0]
+
+
+def _which(arguments: argparse.Namespace, cpu: bool) -> str:
+    """The list of shapes."""
+    if arguments.sweep:
+        return "sweep"
+    if arguments.quick:
+        return "tiny" if cpu else "tables"
+    return "all"
 
 
 def _runs(text: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 import platform
 import re
 import shutil
@@ -27,6 +28,8 @@ def machine(device: torch.device, copy_gbps: float | None = None) -> Machine:
         ferrolayer=ferrolayer.__version__,
         date=datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
         copy_gbps=copy_gbps,
+        # A wheel does not know of which commit it is: who measures says it.
+        commit=os.environ.get("FERROLAYER_COMMIT"),
     )
 
 

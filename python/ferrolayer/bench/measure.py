@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
+from . import shapes
 from .cases import Case
 from .rows import Machine, Row, Times
 from .timing import CpuTimer, GpuTimer, Run
@@ -67,6 +68,7 @@ class Bench:
             torch_us=torchs,
             compiled_us=compiled,
             machine=self.machine,
+            target=shapes.target(case.op, case.shape, case.options, pass_, dtype, layout),
         )
 
     def _random(self, shape: Sequence[int], dtype: torch.dtype, layout: str) -> torch.Tensor:

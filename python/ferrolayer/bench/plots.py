@@ -130,4 +130,5 @@ def _name(row: Row) -> str:
 
 
 def _machine(row: Row) -> str:
-    return f"{row.machine.gpu or row.machine.device}, torch {row.machine.torch}, {row.machine.date[:10]}"
+    torch = f", torch {row.machine.torch}" if row.machine.torch else ""
+    return f"{row.machine.gpu or row.machine.device}{torch}, {row.machine.date[:10]}"

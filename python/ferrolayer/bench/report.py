@@ -11,21 +11,22 @@ LEVEL = 0.02
 """Times that differ by no more are level."""
 
 HEAD = (
-    f"{'op':<15} {'pass':<9} {'type':<4} {'lay.':<4} {'shape':<16} {'options':<22} "
+    f"{'op':<15} {'pass':<9} {'type':<4} {'lay.':<4} {'shape':<14} {'options':<22} "
     f"{'ours µs':>7} {'p10..p90':>14} {'torch':>7} {'compiled':>8} {'ours/t.':>7} {'/comp.':>6}"
 )
 
 
 def heading(machine: Machine, method: str | None = None) -> str:
     """What was measured on, how, and the table's head."""
-    lines = [f"{machine.gpu or machine.device}, torch {machine.torch}, ferrolayer {machine.ferrolayer}, {machine.date}"]
+    versions = (("driver", machine.driver), ("torch", machine.torch), ("ferrolayer", machine.ferrolayer))
+    named = [f"{name} {version}" for name, version in (*versions, ("commit", machine.commit)) if version is not None]
+    lines = [", ".join([machine.gpu or machine.device, *named, machine.date])]
     if machine.copy_gbps is not None:
-        lines[0] += f", driver {machine.driver}"
         lines.append(f"copies within the GPU: {machine.copy_gbps:.0f} GB/s (bytes read plus bytes written)")
     if method:
         lines.append(method)
     lines.append("ours/t., /comp.: our time over eager and over compiled PyTorch's, below 1 is ahead")
-    head = HEAD + (f" {'share':>7}" if machine.copy_gbps is not None else "")
+    head = HEAD + (f" {'share':>6} {'goal':>5}" if machine.copy_gbps is not None else "")
     return "\n".join([*lines, "", head, "-" * len(head)])
 
 
@@ -34,7 +35,7 @@ def line(row: Row) -> str:
     shape = "x".join(map(str, row.shape))
     spread = f"{_number(row.ours_us.p10)}..{_number(row.ours_us.p90)}"
     text = (
-        f"{row.op:<15} {row.pass_:<9} {row.dtype:<4} {row.layout:<4} {shape:<16} {label(row.options):<22} "
+        f"{row.op:<15} {row.pass_:<9} {row.dtype:<4} {row.layout:<4} {shape:<14} {label(row.options):<22} "
         f"{_number(row.ours_us.median):>7} {spread:>14} {_median(row.torch_us):>7} {_median(row.compiled_us):>8} "
         f"{_ratio(row.ratio):>7} {_ratio(row.compiled_ratio):>6}"
     )
@@ -42,7 +43,8 @@ def line(row: Row) -> str:
         return text
     if row.flops is not None:
         return f"{text} {row.flops / row.ours_us.median / 1e6:>5.0f}TF"
-    return f"{text} {_ratio(row.share):>7}"
+    goal = "" if row.target is None else f"{'' if row.reached else '<'}{row.target:.2f}"
+    return f"{text} {_ratio(row.share):>6} {goal:>5}".rstrip()
 
 
 def summary(rows: Sequence[Row]) -> str:
@@ -59,6 +61,11 @@ def summary(rows: Sequence[Row]) -> str:
         lines += [f"  {ratio:6.2f} times its time: {_name(row)}" for ratio, row in behind[:10]]
         if len(behind) > 10:
             lines.append(f"  and {len(behind) - 10} more")
+    judged_targets = [row for row in rows if row.reached is not None]
+    if judged_targets:
+        missed = sorted((row for row in judged_targets if not row.reached), key=lambda row: row.share - row.target)
+        lines.append(f"targets: {len(judged_targets) - len(missed)} of {len(judged_targets)} rows reach theirs")
+        lines += [f"  {row.share:.3f} of {row.target:.3f}: {_name(row)}" for row in missed]
     shares = sorted(
         ((row.share, row) for row in rows if row.share is not None and row.flops is None), key=lambda p: p[0]
     )
@@ -70,7 +77,10 @@ def summary(rows: Sequence[Row]) -> str:
 
 
 def noise(old: Row, new: Row) -> float:
-    """What two medians may differ by for no reason: half of each run's spread, at least [`LEVEL`]."""
+    """What two medians may differ by for no reason.
+
+    Half of each run's spread from the 10th to the 90th percentile, and at least [`LEVEL`] of the earlier one.
+    """
     spread = (old.ours_us.p90 - old.ours_us.p10 + new.ours_us.p90 - new.ours_us.p10) / 2
     return max(LEVEL * old.ours_us.median, spread)
 

@@ -1,4 +1,7 @@
-"""One result as one line of JSON. Other benches of the project write the same lines, so one report reads them all."""
+"""One result as one line of JSON.
+
+The library's own bench (`cargo xtask bench`) writes the same lines, and each report reads both.
+"""
 
 from __future__ import annotations
 
@@ -37,11 +40,14 @@ class Machine:
     """The GPU's name; without one the processor's."""
     driver: str | None
     torch: str | None
+    """PyTorch's version; None of the library's own bench, which has no PyTorch beside it."""
     ferrolayer: str
     date: str
     """UTC, as `2026-11-21T14:00:00Z`."""
     copy_gbps: float | None
     """What copying within the GPU reached in the same run, bytes read plus bytes written, 1e9 a second."""
+    commit: str | None = None
+    """What was built, as `git describe` says it, where that is known."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,6 +71,15 @@ class Row:
     torch_us: Times | None
     compiled_us: Times | None
     machine: Machine
+    target: float | None = None
+    """The share that is to be reached, where there is such a goal."""
+
+    @property
+    def reached(self) -> bool | None:
+        """Whether the share is what it is to be, to three digits as it is shown."""
+        if self.target is None or self.share is None:
+            return None
+        return round(self.share, 3) >= self.target
 
     @property
     def ratio(self) -> float | None:
@@ -125,6 +140,7 @@ class Row:
             baseline=row.get("baseline", ""),
             ours_us=Times(**row["ours_us"]),
             machine=machine,
+            target=row.get("target"),
             **times,
         )
 

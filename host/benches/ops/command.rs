@@ -1,0 +1,411 @@
+//! The command: its options, and what it does in which order.
+
+use std::fs::File;
+use std::io::{LineWriter, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::SystemTime;
+
+use clap::Parser;
+use clap::builder::PossibleValuesParser;
+use ferrolayer::device::{Gpu, presence};
+use ferrolayer::{DType, Device, Error, Layout};
+
+use crate::case::{Case, Pass, Which, cases, layouts, ops, passes, types};
+use crate::row::{Machine, Row, read, times};
+use crate::timing::{Effort, Timer};
+use crate::work::{Inputs, Noise, Run, bind};
+use crate::{host, report};
+
+/// The largest input of a series of sizes, in bytes.
+const LARGEST: usize = 8 << 30;
+/// What is measured in such a series where no op is named.
+const OF_SIZES: [&str; 4] = ["copy", "relu", "prelu", "max_pool"];
+
+/// Times every op on a GPU, beside the rate at which that GPU copies.
+#[derive(Parser)]
+#[command(name = "bench")]
+pub struct Arguments {
+    /// Only rows with this in their names, such as `pool` or `backward f32 NHWC`
+    filter: Option<String>,
+    /// Only these ops
+    #[arg(long, num_args = 1.., value_name = "NAME", value_parser = PossibleValuesParser::new(ops()))]
+    ops: Vec<String>,
+    /// Only these types: f32, f16, bf16
+    #[arg(long, num_args = 1.., value_name = "NAME", value_parser = PossibleValuesParser::new(["f32", "f16", "bf16"]))]
+    types: Vec<String>,
+    /// Only these layouts, of images: NCHW, NHWC
+    #[arg(long, num_args = 1.., value_name = "NAME", value_parser = PossibleValuesParser::new(["NCHW", "NHWC"]))]
+    layouts: Vec<String>,
+    /// Only these passes
+    #[arg(long, num_args = 1.., value_name = "NAME", value_parser = PossibleValuesParser::new(Pass::ALL.map(Pass::name)))]
+    passes: Vec<String>,
+    /// Only inputs of these shapes, such as 64x64x112x112
+    #[arg(long, num_args = 1.., value_name = "SHAPE")]
+    shapes: Vec<String>,
+    /// The GPU's number
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    gpu: u32,
+    /// Timed runs of each row, or --host's rounds
+    #[arg(long, default_value_t = 50, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    runs: u32,
+    /// f32, NCHW, and the shapes of the tables in docs/perf alone
+    #[arg(long)]
+    quick: bool,
+    /// Only rows that have a target
+    #[arg(long)]
+    targets: bool,
+    /// Instead of the tables' shapes a wide sweep: 7x7 to 1024x1024, 1 to 4096 channels, windows of 2 to the whole image
+    #[arg(long, conflicts_with_all = ["sizes", "targets"])]
+    sweep: bool,
+    /// Instead of the tables' shapes inputs of 1 kB to 8 GB (copies, relu, prelu and max_pool unless --ops says which)
+    #[arg(long, conflicts_with = "targets")]
+    sizes: bool,
+    /// Instead: host microseconds of a call of each pass on a small tensor, for each launch
+    #[arg(long)]
+    host: bool,
+    /// Write one JSON object a row
+    #[arg(long, visible_alias = "output", value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// List what is slower than in this earlier --json
+    #[arg(long, value_name = "OLD")]
+    compare: Option<PathBuf>,
+    /// Measure nothing: show these files, of this bench or of `python -m ferrolayer bench`
+    #[arg(long, num_args = 1.., value_name = "FILE", conflicts_with_all = ["json", "host"])]
+    report: Vec<PathBuf>,
+    /// What `cargo bench` gives every benchmark
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+/// Why there are no rows, or no more.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error("nothing to measure: {0}")]
+    NoGpu(Error),
+    #[error(transparent)]
+    Read(#[from] crate::row::ReadError),
+    #[error("{0}")]
+    Nothing(&'static str),
+    #[error("{0}: {1}")]
+    Write(String, std::io::Error),
+    #[error(transparent)]
+    Gpu(#[from] Error),
+}
+
+/// Runs the command: 1 where a row failed or is slower than in `--compare`, 2 where nothing can run.
+pub fn run(arguments: &Arguments) -> ExitCode {
+    match arguments.run() {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(failure) => {
+            eprintln!("{failure}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// One row to be measured.
+pub struct Planned {
+    pub case: Case,
+    pub pass: Pass,
+    pub dtype: DType,
+    pub layout: (&'static str, Layout),
+}
+
+impl Planned {
+    pub fn name(&self) -> String {
+        let Self { case, pass, dtype, layout } = self;
+        let name = [&case.op, pass.name(), dtype.name(), layout.0, &times(&case.shape)].join(" ");
+        format!("{name} {}", case.options).trim_end().to_owned()
+    }
+
+    /// Bytes of one set of inputs, and with outputs and gradients.
+    fn set_bytes(&self) -> (usize, usize) {
+        let (size, shape) = (self.dtype.size(), &self.case.shape);
+        let x: usize = shape.iter().product();
+        let y: usize = self.case.output_shape().iter().product();
+        match shape[..] {
+            // PReLU saves its products in f32.
+            [n, i, o] if self.case.op == "dense" => {
+                (size * (n * i + i * o), 2 * size * (n * i + i * o + n * o) + 4 * n * o)
+            }
+            _ => (size * x, 2 * size * (x + y) + 2 * y),
+        }
+    }
+}
+
+impl Arguments {
+    /// Whether all is well.
+    fn run(&self) -> Result<bool, Failure> {
+        let earlier = self.compare.as_deref().map(read).transpose()?;
+        if !self.report.is_empty() {
+            let rows = self.report.iter().map(|file| read(file)).collect::<Result<Vec<_>, _>>()?.concat();
+            return self.show(&rows, earlier.as_deref());
+        }
+        let plan = self.plan();
+        if plan.is_empty() {
+            return Err(Failure::Nothing("nothing to measure: no row is all that was asked for"));
+        }
+        let gpu = Gpu::new(self.gpu).map_err(Failure::NoGpu)?;
+        let (mut machine, memory) = machine(self.gpu);
+        let mut output = self.json.as_ref().map(|path| {
+            let failed = |error| Failure::Write(path.display().to_string(), error);
+            File::create(path).map(LineWriter::new).map_err(failed)
+        });
+        let mut output = output.take().transpose()?;
+        let mut write = |line: String| match &mut output {
+            Some(file) => writeln!(file, "{line}").map_err(|error| Failure::Write("--json".into(), error)),
+            None => Ok(()),
+        };
+        if self.host {
+            return Ok(host::run(&gpu, &machine, &plan, self.runs as usize, |row| write(row.to_json()))?);
+        }
+        let mut timer = Timer::new(&gpu, memory, &Effort::FULL)?;
+        machine.copy_gbps = Some(timer.copy_gbps);
+        let method = format!("{} runs or more a row by events, inputs rotated past the cache", self.runs);
+        println!("{}", report::heading(&machine, Some(&method), false));
+        let mut bench = Bench { device: Device::Gpu(gpu), machine, runs: self.runs as usize, noise: Noise::default() };
+        let (mut rows, mut failed) = (Vec::new(), 0);
+        for planned in &plan {
+            match bench.row(&mut timer, planned) {
+                Ok(Some(row)) => {
+                    println!("{}", report::line(&row, false));
+                    write(row.to_json())?;
+                    rows.push(row);
+                }
+                Ok(None) => println!("{}: left out, more than the memory there is", planned.name()),
+                // One row that fails must not hide the others.
+                Err(error) => {
+                    println!("{}: failed: {error}", planned.name());
+                    failed += 1;
+                }
+            }
+        }
+        Ok(self.conclude(&rows, earlier.as_deref()) && failed == 0)
+    }
+
+    /// The rows that are asked for, in the table's order.
+    pub fn plan(&self) -> Vec<Planned> {
+        let which = match self {
+            _ if self.host => Which::Tiny,
+            _ if self.sweep => Which::Sweep,
+            _ if self.sizes => Which::Sizes(LARGEST),
+            _ if self.quick => Which::Tables,
+            _ => Which::All,
+        };
+        // One type and one layout do where they are no question.
+        let few = self.quick || self.sizes || self.host;
+        let named = |names: &[String], name: &str| names.is_empty() || names.iter().any(|wanted| wanted == name);
+        let or_few = |names: &[String], name: &str, first: &str| {
+            if names.is_empty() && few { name == first } else { named(names, name) }
+        };
+        let of_sizes: Vec<String> = OF_SIZES.map(str::to_owned).into();
+        let wanted_ops = if self.sizes && self.ops.is_empty() { &of_sizes } else { &self.ops };
+        let mut plan = Vec::new();
+        for case in ops().filter(|op| named(wanted_ops, op)).flat_map(|op| cases(op, which)) {
+            for &dtype in types(&case.op).iter().filter(|dtype| or_few(&self.types, dtype.name(), "f32")) {
+                for &layout in layouts(&case.op) {
+                    // The layouts of what is no image are no choice.
+                    let is_choice = matches!(layout.0, "NCHW" | "NHWC");
+                    if is_choice && !or_few(&self.layouts, layout.0, "NCHW") {
+                        continue;
+                    }
+                    let passes = passes(&case.op).iter().filter(|pass| named(&self.passes, pass.name()));
+                    plan.extend(passes.map(|&pass| Planned { case: case.clone(), pass, dtype, layout }));
+                }
+            }
+        }
+        plan.retain(|row| {
+            let filter = self.filter.as_ref().is_none_or(|filter| row.name().contains(filter));
+            let target = !self.targets || row.case.target(row.pass, row.dtype, row.layout.1).is_some();
+            filter && target && named(&self.shapes, &times(&row.case.shape))
+        });
+        plan
+    }
+
+    /// The report of earlier runs.
+    fn show(&self, rows: &[Row], earlier: Option<&[Row]>) -> Result<bool, Failure> {
+        let first = rows.first().ok_or(Failure::Nothing("--report: no row in it"))?;
+        let beside_torch = rows.iter().any(|row| row.torch_us.is_some());
+        println!("{}", report::heading(&first.machine, None, beside_torch));
+        for row in rows {
+            println!("{}", report::line(row, beside_torch));
+        }
+        Ok(self.conclude(rows, earlier))
+    }
+
+    /// What comes under the table; whether no row is slower than it was.
+    fn conclude(&self, rows: &[Row], earlier: Option<&[Row]>) -> bool {
+        println!("\n{}", report::summary(rows));
+        let Some(earlier) = earlier else { return true };
+        let (text, slower) = report::compare(earlier, rows);
+        println!("compared with {}: {text}", self.compare.as_deref().unwrap_or("--".as_ref()).display());
+        slower == 0
+    }
+}
+
+/// What rows are measured with.
+struct Bench {
+    device: Device,
+    machine: Machine,
+    runs: usize,
+    noise: Noise,
+}
+
+impl Bench {
+    /// Times one row; `None` where the GPU's memory does not hold it.
+    fn row(&mut self, timer: &mut Timer, planned: &Planned) -> ferrolayer::Result<Option<Row>> {
+        let Planned { case, pass, dtype, layout } = planned;
+        let (input, all) = planned.set_bytes();
+        let Some(sets) = timer.sets(input, all) else { return Ok(None) };
+        let mut measure = |noise: &mut Noise| {
+            let inputs = Inputs::new(&self.device, sets, layout.1, std::mem::take(noise));
+            let bound = bind(&inputs, case, *pass, *dtype);
+            *noise = inputs.into_noise();
+            bound.and_then(|mut run: Run| timer.measure(&mut run, sets, self.runs))
+        };
+        let mut measured = measure(&mut self.noise);
+        if let Err(Error::OutOfMemory { .. }) = measured {
+            // Once more, with the memory of what was kept from earlier rows.
+            self.noise.clear();
+            measured = measure(&mut self.noise);
+        }
+        let ours_us = match measured {
+            Err(Error::OutOfMemory { .. }) => return Ok(None),
+            other => other?,
+        };
+        Ok(Some(Row {
+            op: case.op.clone(),
+            pass: pass.name().into(),
+            dtype: dtype.name().into(),
+            layout: layout.0.into(),
+            shape: case.shape.clone(),
+            options: case.options.clone(),
+            bytes: case.bytes(*pass, dtype.size()) as u64,
+            flops: case.flops(*pass),
+            target: case.target(*pass, *dtype, layout.1),
+            baseline: String::new(),
+            ours_us,
+            torch_us: None,
+            compiled_us: None,
+            machine: self.machine.clone(),
+        }))
+    }
+}
+
+/// This machine, now, and its GPU's memory in bytes.
+fn machine(ordinal: u32) -> (Machine, usize) {
+    let presence = presence().ok();
+    let gpus = presence.as_ref().and_then(|presence| presence.gpus.as_ref().ok());
+    let gpu = gpus.and_then(|gpus| gpus.iter().find(|gpu| gpu.ordinal == ordinal));
+    let machine = Machine {
+        device: "cuda".into(),
+        gpu: gpu.map(|gpu| gpu.name.clone()),
+        driver: presence.as_ref().and_then(|presence| presence.release.clone()),
+        torch: None,
+        ferrolayer: env!("CARGO_PKG_VERSION").into(),
+        // Given by `cargo xtask bench` and `bundle`: where the binary runs there may be no repository.
+        commit: option_env!("FERROLAYER_COMMIT").map(str::to_owned),
+        date: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
+        copy_gbps: None,
+    };
+    (machine, gpu.map_or(0, |gpu| gpu.memory as usize))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use clap::CommandFactory;
+
+    use super::*;
+
+    fn plan(arguments: &[&str]) -> Vec<String> {
+        let arguments = Arguments::try_parse_from(["bench"].iter().chain(arguments)).unwrap();
+        arguments.plan().iter().map(Planned::name).collect()
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Arguments::command().debug_assert();
+        assert!(Arguments::try_parse_from(["bench", "--ops", "no_such"]).is_err());
+        assert!(Arguments::try_parse_from(["bench", "--runs", "0"]).is_err());
+        assert!(Arguments::try_parse_from(["bench", "--sweep", "--sizes"]).is_err());
+        // As `cargo bench` calls it.
+        assert!(Arguments::try_parse_from(["bench", "--bench"]).is_ok());
+    }
+
+    #[test]
+    fn only_what_is_asked_for() {
+        let some = [
+            "--ops",
+            "prelu",
+            "relu",
+            "--types",
+            "f32",
+            "bf16",
+            "--layouts",
+            "NHWC",
+            "--passes",
+            "backward",
+            "--quick",
+        ];
+        assert_eq!(
+            plan(&some),
+            [
+                // No image: the choice of layouts is not for it.
+                "relu backward f32 flat 64x256x56x56",
+                "relu backward bf16 flat 64x256x56x56",
+                "prelu backward f32 NHWC 64x256x56x56",
+                "prelu backward bf16 NHWC 64x256x56x56",
+            ]
+        );
+        assert_eq!(plan(&["max_pool forward f32 NCHW 64x64x111x113 9x9"]).len(), 1);
+        assert_eq!(plan(&["--shapes", "64x64x111x113", "--ops", "avg_pool", "--quick"]), [""; 0]);
+        assert!(plan(&["no such row"]).is_empty());
+    }
+
+    /// Two passes of each of the eleven shapes with a goal: in f32 and row-major order, or in all types and layouts.
+    #[test]
+    fn targets_are_chosen() {
+        assert_eq!(plan(&["--targets", "--quick"]).len(), 22);
+        assert_eq!(plan(&["--targets"]).len(), 22 * 6);
+    }
+
+    #[test]
+    fn every_op_type_layout_and_pass_is_measured() {
+        let names = plan(&[]);
+        assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len(), "no row twice");
+        for row in [
+            "stochastic_pool inference f16 NHWC 64x64x112x112 3x3 s2",
+            "gaussian_pool backward bf16 NHWC 64x64x112x112 11x11 s2 learnt",
+            "max_pool backward f32 NCHW 64x64x111x113 9x9 s3 p4",
+            "softmax_cross_entropy backward f32 rows 65536x1000",
+            "adam step f32 flat 67108864",
+            "permute forward bf16 NHWC 64x256x56x56",
+            "dense dw f16 rows 4096x4096x4096 bias",
+            "exp backward f32 flat 64x256x56x56",
+            "swish forward bf16 flat 64x256x56x56",
+        ] {
+            assert!(names.iter().any(|name| name == row), "{row}");
+        }
+        assert!(plan(&["--sizes"]).iter().any(|name| name.starts_with("copy forward f32 flat 2147483648")));
+        assert!(plan(&["--host"]).iter().all(|name| name.contains(" f32 ")));
+    }
+
+    /// Without a GPU there is a sentence, and exit code 2; so there is for files that are none.
+    #[test]
+    fn says_why_it_cannot_run() {
+        let run = |arguments: &[&str]| {
+            Arguments::try_parse_from(["bench"].iter().chain(arguments))
+                .unwrap()
+                .run()
+                .map_err(|error| error.to_string())
+        };
+        assert!(run(&["--report", "/no/such/file"]).unwrap_err().starts_with("/no/such/file: "));
+        assert!(run(&["--compare", "/no/such/file"]).is_err());
+        assert!(run(&["no such row"]).unwrap_err().starts_with("nothing to measure: no row"));
+        assert!(run(&["--gpu", "4096", "--quick"]).unwrap_err().starts_with("nothing to measure: "));
+    }
+}

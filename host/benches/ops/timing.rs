@@ -1,0 +1,214 @@
+//! Times passes on a GPU: inputs rotated past the cache, events, the copy rate of the same run.
+//!
+//! A run is timed by two events around it. So that they measure the GPU and not the host, the queue is kept full: runs
+//! are queued in batches, each behind copies that take the GPU longer than the host takes to queue the batch.
+
+use std::time::{Duration, Instant};
+
+use ferrolayer::device::Gpu;
+use ferrolayer::ops::prelu;
+use ferrolayer::{Device, Out, Result, Tensor};
+
+use crate::row::{Times, thousandths};
+use crate::work::Run;
+
+/// Runs before any is timed.
+const WARM_UP: usize = 3;
+/// Runs that are queued at once: few enough that the queue's thousand launches hold them.
+const BATCH: usize = 10;
+/// Sets of inputs at most. Where so many do not outgrow the cache, something else is read between the runs.
+const MOST_SETS: usize = 64;
+/// What an event and the reading between two runs cost the host.
+const BETWEEN: Duration = Duration::from_micros(25);
+
+/// How much is moved, and for how long.
+pub struct Effort {
+    /// What the copy rate is measured with, in bytes.
+    pub copied: usize,
+    /// More than any cache of the GPU holds, in bytes.
+    pub cache: usize,
+    /// How long copies warm the clocks.
+    pub warm_up: Duration,
+}
+
+impl Effort {
+    /// For a GPU; the largest caches have 50 to 60 MB.
+    pub const FULL: Self = Self { copied: 2 << 30, cache: 64 << 20, warm_up: Duration::from_millis(500) };
+}
+
+/// Times runs on one GPU.
+pub struct Timer {
+    gpu: Gpu,
+    /// Bytes read plus written by copies within the GPU, 1e9 a second.
+    pub copy_gbps: f64,
+    cache: usize,
+    /// Bytes that inputs and outputs may take.
+    room: usize,
+    /// Twice the cache: copied in front of a batch, and read between runs where the inputs do not outgrow the cache.
+    scratch: Tensor<f32>,
+    /// Seconds that copying it takes.
+    filler: f64,
+    slope: Tensor<f32>,
+    sum: Tensor<f32>,
+}
+
+impl Timer {
+    /// Warms the clocks and measures the copy rate of a GPU with `memory` bytes.
+    pub fn new(gpu: &Gpu, memory: usize, effort: &Effort) -> Result<Self> {
+        let device = Device::Gpu(gpu.clone());
+        let source = Tensor::<u32>::empty(&device, &[effort.copied / 4])?;
+        let end = Instant::now() + effort.warm_up;
+        loop {
+            copied(&source)?;
+            gpu.synchronize()?;
+            if Instant::now() >= end {
+                break;
+            }
+        }
+        let times = gpu.time_each(50, |_| copied(&source).map(drop))?;
+        let rate = Times::of(&times).map_or(0.0, |times| 2.0 * effort.copied as f64 / (times.median * 1e3));
+        drop(source);
+        let scratch = Tensor::<f32>::zeros(&device, &[2 * effort.cache / 4])?;
+        let times = gpu.time_each(BATCH, |_| copied(&scratch).map(drop))?;
+        let slope = Tensor::full(&device, &[1], 0.25)?;
+        Ok(Self {
+            gpu: gpu.clone(),
+            copy_gbps: (rate * 10.0).round() / 10.0,
+            cache: effort.cache,
+            room: memory / 100 * 85,
+            scratch,
+            filler: times.iter().copied().fold(f64::INFINITY, f64::min),
+            sum: slope.empty_like()?,
+            slope,
+        })
+    }
+
+    /// Sets of inputs to rotate among, together four times the cache; `None` where memory does not hold two.
+    ///
+    /// `input_bytes` is what one set takes, `all_bytes` with its results.
+    pub fn sets(&self, input_bytes: usize, all_bytes: usize) -> Option<usize> {
+        let fitting = self.room / all_bytes.max(1);
+        let outgrown = (4 * self.cache).div_ceil(input_bytes.max(1)).max(2);
+        (fitting >= 2).then_some(outgrown.min(fitting).min(MOST_SETS))
+    }
+
+    /// Times a pass at least `runs` times; `sets` is how many sets of inputs it rotates among.
+    pub fn measure(&mut self, run: &mut Run, sets: usize, runs: usize) -> Result<Times> {
+        for number in 0..WARM_UP {
+            run(number)?;
+        }
+        self.gpu.synchronize()?;
+        let start = Instant::now();
+        run(WARM_UP)?;
+        let host = start.elapsed() + BETWEEN;
+        self.gpu.synchronize()?;
+        let evicts = sets >= MOST_SETS;
+        let ahead = 1.5 * BATCH as f64 * host.as_secs_f64();
+        // At least one: the first run is not to wait for the host either.
+        let fillers = ((ahead / self.filler).ceil() as usize).clamp(1, 100);
+        let mut times = Vec::with_capacity(runs + BATCH);
+        let mut count = WARM_UP + 1;
+        while times.len() < runs {
+            let pieces = fillers + if evicts { 2 * BATCH } else { BATCH };
+            let is_run = |piece: usize| piece >= fillers && (!evicts || (piece - fillers) % 2 == 1);
+            let measured = self.gpu.clone().time_each(pieces, |piece| match () {
+                () if is_run(piece) => {
+                    let number = count;
+                    count += 1;
+                    run(number)
+                }
+                () if piece < fillers => copied(&self.scratch).map(drop),
+                () => self.evict(),
+            })?;
+            times.extend(measured.into_iter().enumerate().filter(|&(piece, _)| is_run(piece)).map(|(_, time)| time));
+        }
+        Ok(Times::of(&times).expect("at least one run"))
+    }
+
+    /// Reads what displaces all else from the cache, and writes next to nothing.
+    fn evict(&mut self) -> Result<()> {
+        prelu::backward(&self.scratch, &self.slope, &self.scratch, None, Some(Out::write(&mut self.sum)))
+    }
+
+    /// Microseconds of the host for one call, best and median of `rounds` of `calls`; the queue is drained between them.
+    pub fn host(&self, run: &mut Run, calls: usize, rounds: usize) -> Result<(f64, f64)> {
+        let mut times = Vec::with_capacity(rounds);
+        // The first rounds warm up.
+        for round in 0..rounds + 2 {
+            self.gpu.synchronize()?;
+            let start = Instant::now();
+            for call in 0..calls {
+                run(call)?;
+            }
+            let time = start.elapsed().as_secs_f64() / calls as f64;
+            times.extend((round >= 2).then_some(time));
+        }
+        self.gpu.synchronize()?;
+        let best = times.iter().copied().fold(f64::INFINITY, f64::min);
+        let median = Times::of(&times).map_or(best, |times| times.median);
+        Ok((thousandths(1e6 * best), median))
+    }
+}
+
+/// A copy within the GPU.
+pub fn copied<T: ferrolayer::Element>(tensor: &Tensor<T>) -> Result<Tensor<T>> {
+    // Writing to one of two owners copies first.
+    let mut copy = tensor.clone();
+    copy.gpu_mut::<T>("bench", "copy")?;
+    Ok(copy)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::rc::Rc;
+
+    use super::*;
+
+    const SMALL: Effort = Effort { copied: 1 << 12, cache: 1 << 10, warm_up: Duration::ZERO };
+
+    /// At least as many as asked for, on one set after the other.
+    #[test]
+    fn runs_go_through_all_sets() {
+        let gpu = Gpu::emulated();
+        let mut timer = Timer::new(&gpu, 1 << 30, &SMALL).unwrap();
+        for sets in [2, MOST_SETS] {
+            let seen = Rc::new(RefCell::new(Vec::new()));
+            let noted = seen.clone();
+            let mut run: Run = Box::new(move |number| {
+                noted.borrow_mut().push(number);
+                Ok(())
+            });
+            let times = timer.measure(&mut run, sets, 25).unwrap();
+            assert!(times.p10 <= times.median && times.median <= times.p90);
+            let seen = seen.borrow();
+            // Four before, and 25 in batches of 10.
+            assert_eq!(seen.len(), WARM_UP + 1 + 30);
+            assert!(seen.iter().copied().eq(0..seen.len()), "{seen:?}");
+        }
+    }
+
+    #[test]
+    fn a_failing_run_is_told() {
+        let gpu = Gpu::emulated();
+        let mut timer = Timer::new(&gpu, 1 << 30, &SMALL).unwrap();
+        let mut run: Run =
+            Box::new(
+                |number| {
+                    if number < 20 { Ok(()) } else { Err(ferrolayer::Error::Recording { during: "a test".into() }) }
+                },
+            );
+        assert!(timer.measure(&mut run, 2, 50).is_err());
+    }
+
+    /// Together four times the cache, but not more than memory holds, nor more than 64.
+    #[test]
+    fn as_many_sets_as_outgrow_the_cache() {
+        let timer = Timer::new(&Gpu::emulated(), 100_000, &SMALL).unwrap();
+        assert_eq!(timer.sets(1 << 10, 1 << 11), Some(4));
+        assert_eq!(timer.sets(1 << 20, 1 << 12), Some(2), "two at least");
+        assert_eq!(timer.sets(1, 1), Some(MOST_SETS));
+        assert_eq!(timer.sets(1 << 9, 30_000), Some(2), "memory holds no more");
+        assert_eq!(timer.sets(1 << 9, 50_000), None, "not two");
+    }
+}
