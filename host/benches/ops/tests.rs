@@ -8,3 +8,16 @@ mod report;
 mod row;
 mod timing;
 mod work;
+
+#[path = "tests/case.rs"]
+mod case_tests;
+#[path = "tests/command.rs"]
+mod command_tests;
+#[path = "tests/report.rs"]
+mod report_tests;
+#[path = "tests/row.rs"]
+mod row_tests;
+#[path = "tests/timing.rs"]
+mod timing_tests;
+#[path = "tests/work.rs"]
+mod work_tests;

@@ -13,11 +13,11 @@ use crate::row::{Times, thousandths};
 use crate::work::Run;
 
 /// Runs before any is timed.
-const WARM_UP: usize = 3;
+pub const WARM_UP: usize = 3;
 /// Runs that are queued at once: few enough that the queue's thousand launches hold them.
 const BATCH: usize = 10;
 /// Sets of inputs at most. Where so many do not outgrow the cache, something else is read between the runs.
-const MOST_SETS: usize = 64;
+pub const MOST_SETS: usize = 64;
 /// What an event and the reading between two runs cost the host.
 const BETWEEN: Duration = Duration::from_micros(25);
 
@@ -156,59 +156,4 @@ pub fn copied<T: ferrolayer::Element>(tensor: &Tensor<T>) -> Result<Tensor<T>> {
     let mut copy = tensor.clone();
     copy.gpu_mut::<T>("bench", "copy")?;
     Ok(copy)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::cell::RefCell;
-    use std::rc::Rc;
-
-    use super::*;
-
-    const SMALL: Effort = Effort { copied: 1 << 12, cache: 1 << 10, warm_up: Duration::ZERO };
-
-    /// At least as many as asked for, on one set after the other.
-    #[test]
-    fn runs_go_through_all_sets() {
-        let gpu = Gpu::emulated();
-        let mut timer = Timer::new(&gpu, 1 << 30, &SMALL).unwrap();
-        for sets in [2, MOST_SETS] {
-            let seen = Rc::new(RefCell::new(Vec::new()));
-            let noted = seen.clone();
-            let mut run: Run = Box::new(move |number| {
-                noted.borrow_mut().push(number);
-                Ok(())
-            });
-            let times = timer.measure(&mut run, sets, 25).unwrap();
-            assert!(times.p10 <= times.median && times.median <= times.p90);
-            let seen = seen.borrow();
-            // Four before, and 25 in batches of 10.
-            assert_eq!(seen.len(), WARM_UP + 1 + 30);
-            assert!(seen.iter().copied().eq(0..seen.len()), "{seen:?}");
-        }
-    }
-
-    #[test]
-    fn a_failing_run_is_told() {
-        let gpu = Gpu::emulated();
-        let mut timer = Timer::new(&gpu, 1 << 30, &SMALL).unwrap();
-        let mut run: Run =
-            Box::new(
-                |number| {
-                    if number < 20 { Ok(()) } else { Err(ferrolayer::Error::Recording { during: "a test".into() }) }
-                },
-            );
-        assert!(timer.measure(&mut run, 2, 50).is_err());
-    }
-
-    /// Together four times the cache, but not more than memory holds, nor more than 64.
-    #[test]
-    fn as_many_sets_as_outgrow_the_cache() {
-        let timer = Timer::new(&Gpu::emulated(), 100_000, &SMALL).unwrap();
-        assert_eq!(timer.sets(1 << 10, 1 << 11), Some(4));
-        assert_eq!(timer.sets(1 << 20, 1 << 12), Some(2), "two at least");
-        assert_eq!(timer.sets(1, 1), Some(MOST_SETS));
-        assert_eq!(timer.sets(1 << 9, 30_000), Some(2), "memory holds no more");
-        assert_eq!(timer.sets(1 << 9, 50_000), None, "not two");
-    }
 }
