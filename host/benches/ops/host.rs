@@ -14,6 +14,8 @@ use crate::work::{Inputs, Noise, bind};
 
 /// Microseconds of the host for a launch, at most.
 const LIMIT: f64 = 3.0;
+/// What tells these lines from those of rows.
+pub const KIND: &str = "overhead";
 /// Calls a batch: the queue holds a thousand launches.
 const CALLS: usize = 100;
 /// Nothing is copied or kept out of a cache here.
@@ -21,26 +23,26 @@ const EFFORT: Effort = Effort { copied: 1 << 20, cache: 1 << 20, warm_up: std::t
 
 /// Microseconds of the host for a call.
 #[derive(Serialize)]
-struct Call {
-    best: f64,
-    median: f64,
+pub struct Call {
+    pub best: f64,
+    pub median: f64,
 }
 
 /// One result: of the kind that `python -m ferrolayer bench --overhead` writes, with the launches besides.
 #[derive(Serialize)]
 pub struct Row<'a> {
-    bench: &'static str,
-    op: &'a str,
-    call: &'static str,
-    dtype: &'static str,
-    shape: &'a [usize],
-    launches: usize,
-    ours_us: Call,
-    torch_us: Option<Call>,
-    ratio: Option<f64>,
-    target: f64,
+    pub bench: &'static str,
+    pub op: &'a str,
+    pub call: &'static str,
+    pub dtype: &'static str,
+    pub shape: &'a [usize],
+    pub launches: usize,
+    pub ours_us: Call,
+    pub torch_us: Option<Call>,
+    pub ratio: Option<f64>,
+    pub target: f64,
     #[serde(flatten)]
-    machine: &'a Machine,
+    pub machine: &'a Machine,
 }
 
 impl Row<'_> {
@@ -71,7 +73,7 @@ pub fn run<E: From<ferrolayer::Error>>(
     for planned in plan {
         let (launches, best, median) = measure(gpu, &timer, planned, rounds)?;
         let row = Row {
-            bench: "overhead",
+            bench: KIND,
             op: &planned.case.op,
             call: planned.pass.name(),
             dtype: planned.dtype.name(),

@@ -13,6 +13,8 @@ mod work;
 mod case_tests;
 #[path = "tests/command.rs"]
 mod command_tests;
+#[path = "tests/host.rs"]
+mod host_tests;
 #[path = "tests/report.rs"]
 mod report_tests;
 #[path = "tests/row.rs"]

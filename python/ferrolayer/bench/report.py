@@ -26,7 +26,7 @@ def heading(machine: Machine, method: str | None = None) -> str:
     if method:
         lines.append(method)
     lines.append("ours/t., /comp.: our time over eager and over compiled PyTorch's, below 1 is ahead")
-    head = HEAD + (f" {'share':>6} {'goal':>5}" if machine.copy_gbps is not None else "")
+    head = HEAD + (f" {'share':>5} {'goal':>5}" if machine.copy_gbps is not None else "")
     return "\n".join([*lines, "", head, "-" * len(head)])
 
 
@@ -44,7 +44,7 @@ def line(row: Row) -> str:
     if row.flops is not None:
         return f"{text} {row.flops / row.ours_us.median / 1e6:>5.0f}TF"
     goal = "" if row.target is None else f"{'' if row.reached else '<'}{row.target:.2f}"
-    return f"{text} {_ratio(row.share):>6} {goal:>5}".rstrip()
+    return f"{text} {_ratio(row.share):>5} {goal:>5}".rstrip()
 
 
 def summary(rows: Sequence[Row]) -> str:
