@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use ferrolayer::device::Gpu;
 use ferrolayer::ops::prelu;
 use ferrolayer::{Device, Out, Result, Tensor};
+use serde::Serialize;
 
 use crate::row::{Times, thousandths};
 use crate::work::Run;
@@ -129,13 +130,28 @@ impl Timer {
     fn evict(&mut self) -> Result<()> {
         prelu::backward(&self.scratch, &self.slope, &self.scratch, None, Some(Out::write(&mut self.sum)))
     }
+}
 
-    /// Microseconds of the host for one call, best and median of `rounds` of `calls`; the queue is drained between them.
-    pub fn host(&self, run: &mut Run, calls: usize, rounds: usize) -> Result<(f64, f64)> {
-        let mut times = Vec::with_capacity(rounds);
-        // The first rounds warm up.
-        for round in 0..rounds + 2 {
-            self.gpu.synchronize()?;
+/// Microseconds of the host for a call, best and median.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct HostTimes {
+    pub best: f64,
+    pub median: f64,
+}
+
+/// Of each contender, over `rounds` of `calls`, in turns: the host's clock is the same for all. `drain` waits for what they
+/// queued.
+pub fn host<const N: usize>(
+    drain: impl Fn() -> Result<()>,
+    mut contenders: [&mut dyn FnMut(usize) -> Result<()>; N],
+    calls: usize,
+    rounds: usize,
+) -> Result<[HostTimes; N]> {
+    let mut times = [const { Vec::new() }; N];
+    // The first rounds warm up.
+    for round in 0..rounds + 2 {
+        for (run, times) in contenders.iter_mut().zip(&mut times) {
+            drain()?;
             let start = Instant::now();
             for call in 0..calls {
                 run(call)?;
@@ -143,11 +159,12 @@ impl Timer {
             let time = start.elapsed().as_secs_f64() / calls as f64;
             times.extend((round >= 2).then_some(time));
         }
-        self.gpu.synchronize()?;
-        let best = times.iter().copied().fold(f64::INFINITY, f64::min);
-        let median = Times::of(&times).map_or(best, |times| times.median);
-        Ok((thousandths(1e6 * best), median))
     }
+    drain()?;
+    Ok(times.map(|times| {
+        let best = thousandths(1e6 * times.iter().copied().fold(f64::INFINITY, f64::min));
+        HostTimes { best, median: Times::of(&times).map_or(best, |times| times.median) }
+    }))
 }
 
 /// A copy within the GPU.
