@@ -79,6 +79,12 @@ impl Patches {
         Self::new(window, window.output)
     }
 
+    /// The plane of this thread; none for threads past the last.
+    #[inline(always)]
+    pub(crate) fn plane(&self) -> Option<u32> {
+        self.tiling.plane()
+    }
+
     fn new(window: &Window<Nhwc>, size: [u32; 2]) -> (Self, [u32; 3], [u32; 3]) {
         let groups = window.channels / VECTOR;
         let (tiling, grid, block) = Tiling::new(&Window { channels: groups, ..*window }, size);
@@ -109,7 +115,7 @@ pub(crate) unsafe fn gather<T: Storage, const SIZE: u32, const STRIDE: u32, cons
     shares: impl Fn(bool, usize, u32, u32) -> Shares,
     add: impl Fn(f32, f32, u32, u32) -> f32,
 ) {
-    let Some(plane) = patches.tiling.plane() else { return };
+    let Some(plane) = patches.plane() else { return };
     let over = [Fixed::<SIZE, STRIDE, PADDING>::over(ROWS), Fixed::<SIZE, STRIDE, PADDING>::over(PIXELS)];
     let first = Fixed::<SIZE, STRIDE, PADDING>::FIRST;
     for place in patches.tiling.places() {
@@ -190,7 +196,7 @@ pub(crate) unsafe fn slide<T: Storage, S: Copy, const SIZE: u32, const STRIDE: u
     step: impl Fn(S, f32, u32) -> S,
     finish: impl Fn(usize, u32, u32, [S; LANES]),
 ) {
-    let Some(plane) = patches.tiling.plane() else { return };
+    let Some(plane) = patches.plane() else { return };
     let [height, width] = window.input;
     for place in patches.tiling.places() {
         let column = patches.tiling.column::<Nhwc>(place);

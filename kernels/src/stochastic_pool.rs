@@ -6,7 +6,7 @@
 //! sum, and for the position at which the sum so far passes `u * sum`, with `u` from [`philox`] by the
 //! output's row-major index, which is the same in every layout. The arithmetic is `f32`, one operation after another as on
 //! the CPU, so that both draw the same position. Row-major images whose rows have room in shared memory go by
-//! [bands](crate::band). Backward is [`route`](crate::route)'s.
+//! [bands](crate::band), and common windows with the channels last by [patches](crate::patch). Backward is [`route`](crate::route)'s.
 //!
 //! Bound by memory: reads each input, the second time from the cache, and writes an element and one or two bytes for each
 //! output.
@@ -22,8 +22,9 @@ use crate::band::any::{Item, Lines, for_each_item};
 use crate::band::slide::slide;
 use crate::band::{self, Bands, Block, Staged, inputs_of};
 use crate::elementwise::get;
+use crate::patch::{self, Patches};
 use crate::philox;
-use crate::window::{FEWER_BLOCKS, Nchw, Nhwc, Order, Pixel, Position, THREADS, Tiling, Window};
+use crate::window::{FEWER_BLOCKS, FEWEST_BLOCKS, Nchw, Nhwc, Order, Pixel, Position, THREADS, Tiling, Window};
 
 /// Which element of the state is what.
 pub mod state {
@@ -290,6 +291,58 @@ pub unsafe fn stochastic_pool_forward_any<T: Storage, P: Position>(
             indices.store(output, P::narrow(position));
         });
     }
+}
+
+/// As [`stochastic_pool_forward`], by [patches](crate::patch), for windows of a known geometry with the channels last.
+///
+/// # Safety
+/// The module's, but for the tiling; `Fixed<SIZE, STRIDE, PADDING>` fits the window, memory begins at multiples of 16 bytes,
+/// and `patches` are of the window's outputs, with the launch's grid and block.
+#[kernel(
+    max_threads = THREADS,
+    min_blocks = FEWEST_BLOCKS,
+    instances(T = [f32, f16, bf16], (SIZE, STRIDE, PADDING) = [(2, 2, 0), (3, 2, 0), (3, 2, 1)])
+)]
+pub unsafe fn stochastic_pool_forward_patch<T: Storage, const SIZE: u32, const STRIDE: u32, const PADDING: u32>(
+    x: Global<T>,
+    y: GlobalMut<T>,
+    indices: GlobalMut<u8>,
+    state: Global<u64>,
+    window: Window<Nhwc>,
+    patches: Patches,
+) {
+    // SAFETY: the caller's.
+    let (seed, offset) = unsafe { (state.load(state::SEED), state.load(state::OFFSET)) };
+    let Some(plane) = patches.plane() else { return };
+    let map = plane as u64 * window.channels as u64;
+    // The window's elements by row and column. A position is known when this is compiled, and so is its place.
+    let begin = |_, _| [[0.0; 3]; 3];
+    let step = |mut elements: [[f32; 3]; 3], element: f32, position: u32| {
+        elements[(position / SIZE) as usize][(position % SIZE) as usize] = element;
+        elements
+    };
+    let finish = |output: usize, row: u32, column: u32, elements: [[[f32; 3]; 3]; 4]| {
+        let pixel = window.output_plane(plane) + row as usize * window.output_line();
+        let channel = (output - pixel) as u64 - (column * window.channels) as u64;
+        let mut drawn = [(0, 0.0); 4];
+        unrolled!(K in [0 1 2 3] {
+            let rows = (map + channel + K as u64) * window.output[0] as u64 + row as u64;
+            let uniform = uniform(seed, offset, rows * window.output[1] as u64 + column as u64);
+            drawn[K] = if SIZE == 3 {
+                draw_of(&elements[K], uniform)
+            } else {
+                let [[a, b, _], [c, d, _], _] = elements[K];
+                draw_of(&[[a, b], [c, d]], uniform)
+            };
+        });
+        // SAFETY: the output exists, and its channels begin at a multiple of four.
+        unsafe {
+            y.store4(output, Vec4::from(drawn.map(|(_, element)| T::from_f32(element))));
+            indices.store4(output, Vec4::from(drawn.map(|(position, _)| u8::narrow(position))));
+        }
+    };
+    // SAFETY: the caller's. A zero has no weight.
+    unsafe { patch::slide::<T, _, SIZE, STRIDE, PADDING>(x, &window, &patches, 0.0, begin, step, finish) };
 }
 
 /// The number that output `index` is drawn by.

@@ -4,8 +4,8 @@ use std::process::Command;
 
 use ferrolayer::device::Gpu;
 use ferrolayer::ops::dense::{self, Activation, Gradients};
-use ferrolayer::ops::{prelu, relu};
-use ferrolayer::{Device, Out, Tensor};
+use ferrolayer::ops::{Window, max_pool, prelu, relu};
+use ferrolayer::{Device, Layout, Out, Tensor};
 
 use crate::support::*;
 
@@ -16,7 +16,7 @@ pub fn tests() -> Vec<Trial> {
     vec![on_cpu(LAUNCHES, launches), on_cpu("explain::says_once_what_was_chosen_and_why", says_once)]
 }
 
-/// A kernel that has no alternative, twice; products of two cuts; planes of both kinds.
+/// A kernel that has no alternative, twice; products of two cuts; planes of both kinds; windows of all.
 fn launches() -> Outcome {
     let gpu = Device::Gpu(Gpu::emulated());
     let (x, w) = (Tensor::full(&gpu, &[3, 300], 0.5f32)?, Tensor::full(&gpu, &[5, 300], 0.5f32)?);
@@ -31,6 +31,16 @@ fn launches() -> Outcome {
         let (x, alpha) = (Tensor::full(&gpu, &[2, 3, inner], -1.0f32)?, Tensor::full(&gpu, &[3], 0.25f32)?);
         let mut dx = x.empty_like()?;
         prelu::backward(&x, &alpha, &x, Some(Out::write(&mut dx)), None)?;
+    }
+    let (three, five) = (Window::new([3, 3]).stride([2, 2]).padding([1, 1]), Window::new([5, 4]).stride([1, 1]));
+    for (shape, layout, window) in [
+        ([2, 3, 9, 9], Layout::RowMajor, three),
+        ([2, 3, 9, 9], Layout::RowMajor, five),
+        ([2, 3, 9, 9], Layout::RowMajor, five.dilation([2, 1])),
+        ([2, 4, 9, 9], Layout::ChannelsLast, three),
+        ([2, 3, 9, 9], Layout::ChannelsLast, three),
+    ] {
+        max_pool::forward_inference(&Tensor::full(&gpu, &shape, 1.0f32)?.to_layout(layout)?, &window)?;
     }
     Ok(())
 }

@@ -7,6 +7,7 @@ use kernels::window::{Nchw, Nhwc, Order};
 use rayon::prelude::*;
 
 use crate::device::accumulate;
+use crate::device::explain::{self, Because};
 use crate::device::tasks::Tasks;
 use crate::{Element, Error, Layout, Real, Result, Tensor, check};
 
@@ -444,6 +445,43 @@ pub(crate) fn row_major<L: Order>(window: &kernels::window::Window<L>) -> Option
 /// The window, if its channels are the last.
 pub(crate) fn channels_last<L: Order>(window: &kernels::window::Window<L>) -> Option<kernels::window::Window<Nhwc>> {
     L::CHANNELS_LAST.then(|| window.in_order())
+}
+
+/// Which of pooling's kernels a launch takes, for who asks.
+#[derive(Clone, Copy)]
+pub(crate) enum Kernels {
+    /// By bands, the window's size known when compiled.
+    Bands,
+    /// By bands, for any window.
+    AnyBands,
+    /// By patches.
+    Patches,
+    /// An element a thread, for any layout and any size.
+    General,
+}
+
+impl Kernels {
+    /// Says so, and why, of launches until what is returned is dropped.
+    pub fn because<L: Order>(self, window: &kernels::window::Window<L>) -> Because {
+        let pair = |[a, b]: [u32; 2]| format!("{a}x{b}");
+        explain::because(|| {
+            let kernels::window::Window { size, stride, padding, dilation, input, .. } = *window;
+            let layout = if L::CHANNELS_LAST { "with the channels last" } else { "row-major" };
+            let why = match self {
+                Self::Bands => "by bands of rows in shared memory, of a size compiled in",
+                Self::AnyBands => {
+                    "by bands of rows in shared memory, which have room; the size has no kernel of its own"
+                }
+                Self::Patches => "by patches of a size compiled in, the channels being a multiple of four",
+                Self::General if L::CHANNELS_LAST => {
+                    "an element a thread: no kernel of this size, or not by four channels"
+                }
+                Self::General => "an element a thread: a band of rows has no room in shared memory, or is dilated",
+            };
+            let [size, stride, padding, dilation, input] = [size, stride, padding, dilation, input].map(pair);
+            format!("window {size} stride {stride} padding {padding} dilation {dilation} over {input} {layout}: {why}")
+        })
+    }
 }
 
 /// The launch's dimensions.

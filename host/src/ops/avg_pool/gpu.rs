@@ -10,7 +10,7 @@ use kernels::window::{Covering, Order, Tiling, Window};
 
 use super::{Averages, Backward, Forward};
 use crate::device::{Gpu, OnGpu, for_storage};
-use crate::ops::window::{band_dims, channels_last, for_cells, for_fixed, for_order, for_slide, row_major};
+use crate::ops::window::{Kernels, band_dims, channels_last, for_cells, for_fixed, for_order, for_slide, row_major};
 use crate::{Real, Result};
 
 impl Averages {
@@ -42,6 +42,7 @@ impl<T: Real> OnGpu for Forward<'_, T> {
                 let divisor = self.averages.launch(&window);
                 if let Some(window) = row_major(&window) {
                     for_slide!(window, size_of::<S>() => SIZE, (bands, launch), {
+                        let _why = Kernels::Bands.because(&window);
                         let forward = AvgPoolForwardBand::<S, SIZE, 2> { x, y, window, divisor, bands };
                         // SAFETY: as below; the window is such.
                         return unsafe { gpu.launch(band_dims(launch), forward) };
@@ -50,6 +51,7 @@ impl<T: Real> OnGpu for Forward<'_, T> {
                 if let Some(window) = channels_last(&window) {
                 for_fixed!(window => SIZE, STRIDE, PADDING, {
                     let (patches, grid, block) = Patches::of_outputs(&window);
+                    let _why = Kernels::Patches.because(&window);
                     let forward = AvgPoolForwardPatch::<S, SIZE, STRIDE, PADDING> { x, y, window, divisor, patches };
                     // SAFETY: as below; the geometry fits.
                     return unsafe { gpu.launch(LaunchDims::new(grid, block), forward) };
@@ -60,11 +62,13 @@ impl<T: Real> OnGpu for Forward<'_, T> {
                 {
                     let ([height, width], [_, input_width]) = (window.output, window.input);
                     let (columns, outputs) = (Lines::new([height, input_width]), Lines::new([height, width]));
+                    let _why = Kernels::AnyBands.because(&window);
                     let forward = AvgPoolForwardAny::<S> { x, y, window, divisor, block, columns, outputs };
                     // SAFETY: as below; the block and the lines are the window's, and the launch the block's.
                     return unsafe { gpu.launch(band_dims(launch), forward) };
                 }
                 let (tiling, grid, block) = Tiling::new(&window, window.output);
+                let _why = Kernels::General.because(&window);
                 let forward = AvgPoolForward::<S, L> { x, y, window, divisor, tiling };
                 // SAFETY: `avg_pool::forward` made `y` with the shape that the window, which has no dilation, gives for `x`'s,
                 // in its layout; the tiling is over the output, and the launch its own. Memory begins at multiples of 16
@@ -86,6 +90,7 @@ impl<T: Real> OnGpu for Backward<'_, T> {
                 let divisor = self.averages.launch(&window);
                 if let Some(window) = row_major(&window) {
                     for_cells!(window, &[size_of::<S>()] => SIZE, PADDING, (bands, launch), {
+                        let _why = Kernels::Bands.because(&window);
                         let backward = AvgPoolBackwardBand::<S, SIZE, PADDING> { dy, dx, beta, window, divisor, bands };
                         // SAFETY: as below; the window is such.
                         return unsafe { gpu.launch(band_dims(launch), backward) };
@@ -94,6 +99,7 @@ impl<T: Real> OnGpu for Backward<'_, T> {
                 if let Some(window) = channels_last(&window) {
                 for_fixed!(window => SIZE, STRIDE, PADDING, {
                     let (patches, grid, block) = Patches::of_inputs(&window);
+                    let _why = Kernels::Patches.because(&window);
                     let backward =
                         AvgPoolBackwardPatch::<S, SIZE, STRIDE, PADDING> { dy, dx, beta, window, divisor, patches };
                     // SAFETY: as below; the geometry fits.
@@ -104,11 +110,13 @@ impl<T: Real> OnGpu for Backward<'_, T> {
                 if let Some(window) = row_major(&window)
                     && let Some((bands, launch)) = Bands::of_inputs(&window, size_of::<S>())
                 {
+                    let _why = Kernels::AnyBands.because(&window);
                     let backward = AvgPoolBackwardAny::<S> { dy, dx, beta, window, covering, divisor, bands };
                     // SAFETY: as below; the bands are of the window's inputs, and the launch theirs.
                     return unsafe { gpu.launch(band_dims(launch), backward) };
                 }
                 let (tiling, grid, block) = Tiling::new(&window, window.input);
+                let _why = Kernels::General.because(&window);
                 let backward = AvgPoolBackward::<S, L> { dy, dx, beta, window, covering, divisor, tiling };
                 // SAFETY: `avg_pool::backward` checked that `dx` has the shape of the window's input and `dy` that of its
                 // output, both in its layout; the window has no dilation; the tiling is over the input, and the launch its

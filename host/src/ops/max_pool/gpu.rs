@@ -11,7 +11,7 @@ use kernels::window::{Covering, Order, Position, Tiling, Window};
 use super::{FlatIndices, Forward, Indices};
 use crate::device::{Gpu, OnGpu, for_storage};
 use crate::ops::route::for_indices;
-use crate::ops::window::{band_dims, channels_last, for_fixed, for_order, for_slide, row_major};
+use crate::ops::window::{Kernels, band_dims, channels_last, for_fixed, for_order, for_slide, row_major};
 use crate::{Real, Result};
 
 impl<T: Real> OnGpu for Forward<'_, T> {
@@ -31,6 +31,7 @@ impl<T: Real> OnGpu for Forward<'_, T> {
                 };
                 if let Some(window) = row_major(&window) {
                     for_slide!(window, size_of::<S>() => SIZE, (bands, launch), {
+                        let _why = Kernels::Bands.because(&window);
                         let forward = MaxPoolForwardBand::<S, SIZE, 2> { x, y, indices, window, bands };
                         // SAFETY: as `any_window`'s; the window is such.
                         return unsafe { gpu.launch(band_dims(launch), forward) };
@@ -39,6 +40,7 @@ impl<T: Real> OnGpu for Forward<'_, T> {
                 if let Some(window) = channels_last(&window) {
                 for_fixed!(window => SIZE, STRIDE, PADDING, {
                     let (patches, grid, block) = Patches::of_outputs(&window);
+                    let _why = Kernels::Patches.because(&window);
                     let forward = MaxPoolForwardPatch::<S, SIZE, STRIDE, PADDING> { x, y, indices, window, patches };
                     // SAFETY: as `any_window`'s; the geometry fits.
                     return unsafe { gpu.launch(LaunchDims::new(grid, block), forward) };
@@ -67,11 +69,13 @@ where
     {
         let ([height, width], [_, input_width]) = (window.output, window.input);
         let (columns, outputs) = (Lines::new([height, input_width]), Lines::new([height, width]));
+        let _why = Kernels::AnyBands.because(&window);
         let forward = MaxPoolForwardAny::<S, P> { x, y, indices, window, block, columns, outputs };
         // SAFETY: as below; the block and the lines are the window's, and the launch the block's.
         return unsafe { gpu.launch(band_dims(launch), forward) };
     }
     let (tiling, grid, block) = Tiling::new(&window, window.output);
+    let _why = Kernels::General.because(&window);
     let forward = MaxPoolForward::<S, L, P> { x, y, indices, window, tiling };
     // SAFETY: `max_pool::forward` made `y` and `indices` with the shape that the window gives for `x`'s, in its layout, and
     // the indices in a type for it; the tiling is over the output, and the launch its own. Memory begins at multiples of 16

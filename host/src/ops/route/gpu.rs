@@ -7,7 +7,7 @@ use kernels::window::{Covering, Tiling};
 
 use super::{Backward, Indices, for_indices};
 use crate::device::{Gpu, OnGpu, for_storage};
-use crate::ops::window::{band_dims, channels_last, for_cells, for_fixed, for_order, row_major};
+use crate::ops::window::{Kernels, band_dims, channels_last, for_cells, for_fixed, for_order, row_major};
 use crate::{Real, Result};
 
 impl<T: Real> OnGpu for Backward<'_, T> {
@@ -22,6 +22,7 @@ impl<T: Real> OnGpu for Backward<'_, T> {
                     if let Some(window) = row_major(&window) {
                         let sizes = [size_of::<S>(), size_of::<u8>()];
                         for_cells!(window, &sizes => SIZE, PADDING, (bands, launch), {
+                            let _why = Kernels::Bands.because(&window);
                             let route = RouteBackwardBand::<S, SIZE, PADDING> { dy, indices, dx, beta, window, bands };
                             // SAFETY: as below; the window is such.
                             return unsafe { gpu.launch(band_dims(launch), route) };
@@ -30,6 +31,7 @@ impl<T: Real> OnGpu for Backward<'_, T> {
                     if let Some(window) = channels_last(&window) {
                     for_fixed!(window => SIZE, STRIDE, PADDING, {
                         let (patches, grid, block) = Patches::of_inputs(&window);
+                        let _why = Kernels::Patches.because(&window);
                         let route = RouteBackwardPatch::<S, SIZE, STRIDE, PADDING> { dy, indices, dx, beta, window, patches };
                         // SAFETY: as below; the geometry fits.
                         return unsafe { gpu.launch(LaunchDims::new(grid, block), route) };
@@ -44,11 +46,13 @@ impl<T: Real> OnGpu for Backward<'_, T> {
                             Block::of_inputs(&window, &[size_of::<S>(), size_of::<P>()])
                     {
                         let phases = Phases::new(&window, rows);
+                        let _why = Kernels::AnyBands.because(&window);
                         let route = RouteBackwardAny::<S, P> { dy, indices, dx, beta, window, covering, block, phases };
                         // SAFETY: as below; the block and the phases are the window's, and the launch the block's.
                         return unsafe { gpu.launch(band_dims(launch), route) };
                     }
                     let (tiling, grid, block) = Tiling::new(&window, window.input);
+                    let _why = Kernels::General.because(&window);
                     let route = RouteBackward::<S, L, P> { dy, indices, dx, beta, window, covering, tiling };
                     // SAFETY: `route::backward` checked that `dx` has the shape of the window's input, `dy` and `indices` that
                     // of its output, and that all have its layout; the tiling is over the input, and the launch its own.

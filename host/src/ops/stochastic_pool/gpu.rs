@@ -1,16 +1,17 @@
 use cuda_std::launch::LaunchDims;
 use kernels::band::Block;
 use kernels::band::any::Lines;
+use kernels::patch::Patches;
 use kernels::stochastic_pool::{
     StochasticPoolAdvance, StochasticPoolForward, StochasticPoolForwardAny, StochasticPoolForwardBand,
-    StochasticPoolInference, StochasticPoolInferenceAny,
+    StochasticPoolForwardPatch, StochasticPoolInference, StochasticPoolInferenceAny,
 };
 use kernels::window::Tiling;
 
 use super::{Advance, Forward, Inference};
 use crate::device::{Gpu, OnGpu, for_storage};
 use crate::ops::route::{Indices, for_indices};
-use crate::ops::window::{band_dims, for_order, for_slide, row_major};
+use crate::ops::window::{Kernels, band_dims, channels_last, for_fixed, for_order, for_slide, row_major};
 use crate::{Real, Result};
 
 impl<T: Real> OnGpu for Forward<'_, T> {
@@ -29,9 +30,23 @@ impl<T: Real> OnGpu for Forward<'_, T> {
                 {
                     let indices = indices.gpu_mut::<u8>(OP, "indices")?;
                     for_slide!(window, size_of::<S>() => SIZE, (bands, launch), {
+                        let _why = Kernels::Bands.because(&window);
                         let draw = StochasticPoolForwardBand::<S, SIZE, 2> { x, y, indices, state, window, bands };
                         // SAFETY: as below; the window is such.
                         return unsafe { gpu.launch(band_dims(launch), draw) };
+                    });
+                }
+                if let Some(window) = channels_last(&window)
+                    && let Indices::U8(indices) = self.indices
+                {
+                    let indices = indices.gpu_mut::<u8>(OP, "indices")?;
+                    for_fixed!(window => SIZE, STRIDE, PADDING, {
+                        let (patches, grid, block) = Patches::of_outputs(&window);
+                        let _why = Kernels::Patches.because(&window);
+                        let draw =
+                            StochasticPoolForwardPatch::<S, SIZE, STRIDE, PADDING> { x, y, indices, state, window, patches };
+                        // SAFETY: as below; the geometry fits.
+                        return unsafe { gpu.launch(LaunchDims::new(grid, block), draw) };
                     });
                 }
                 for_indices!(self.indices, indices as P => {
@@ -40,11 +55,13 @@ impl<T: Real> OnGpu for Forward<'_, T> {
                         && let Some((block, launch)) = Block::of_outputs(&window, size_of::<S>(), &[])
                     {
                         let outputs = Lines::new(window.output);
+                        let _why = Kernels::AnyBands.because(&window);
                         let draw = StochasticPoolForwardAny::<S, P> { x, y, indices, state, window, block, outputs };
                         // SAFETY: as below; the block and the lines are the window's, and the launch the block's.
                         return unsafe { gpu.launch(band_dims(launch), draw) };
                     }
                     let (tiling, grid, block) = Tiling::new(&window, window.output);
+                    let _why = Kernels::General.because(&window);
                     let draw = StochasticPoolForward::<S, L, P> { x, y, indices, state, window, tiling };
                     // SAFETY: `stochastic_pool::forward` made `y` and `indices` with the shape that the window, which has no
                     // dilation, gives for `x`'s, in its layout, and the indices in a type for it; the state was checked; the
@@ -75,11 +92,13 @@ impl<T: Real> OnGpu for Inference<'_, T> {
                     && let Some((block, launch)) = Block::of_outputs(&window, size_of::<S>(), &[])
                 {
                     let outputs = Lines::new(window.output);
+                    let _why = Kernels::AnyBands.because(&window);
                     let mean = StochasticPoolInferenceAny::<S> { x, y, window, block, outputs };
                     // SAFETY: as below; the block and the lines are the window's, and the launch the block's.
                     return unsafe { gpu.launch(band_dims(launch), mean) };
                 }
                 let (tiling, grid, block) = Tiling::new(&window, window.output);
+                let _why = Kernels::General.because(&window);
                 let mean = StochasticPoolInference::<S, L> { x, y, window, tiling };
                 // SAFETY: `stochastic_pool::forward_inference` made `y` with the shape that the window, which has no dilation,
                 // gives for `x`'s, in its layout; the tiling is over the output, and the launch its own. Memory begins at multiples
