@@ -24,7 +24,7 @@ use crate::band::{self, Bands, Block, Staged, inputs_of};
 use crate::elementwise::get;
 use crate::patch::{self, Patches};
 use crate::philox;
-use crate::window::{FEWER_BLOCKS, FEWEST_BLOCKS, Nchw, Nhwc, Order, Pixel, Position, THREADS, Tiling, Window};
+use crate::window::{FEWER_BLOCKS, Nchw, Nhwc, Order, Pixel, Position, THREADS, Tiling, Window};
 
 /// Which element of the state is what.
 pub mod state {
@@ -38,6 +38,9 @@ pub mod state {
 
 /// What an element counts where sums of finite ones pass the largest float: too little for 2³² of them to do so.
 pub const SMALL: f32 = 1.0 / (1u64 << 32) as f32;
+
+/// Blocks that a multiprocessor has room for at least, where a thread keeps the elements of four windows: 128 registers.
+const PATCH_BLOCKS: u32 = 2;
 
 /// How the elements of a window are weighed. The sum is finite.
 #[derive(Clone, Copy)]
@@ -300,7 +303,7 @@ pub unsafe fn stochastic_pool_forward_any<T: Storage, P: Position>(
 /// and `patches` are of the window's outputs, with the launch's grid and block.
 #[kernel(
     max_threads = THREADS,
-    min_blocks = FEWEST_BLOCKS,
+    min_blocks = PATCH_BLOCKS,
     instances(T = [f32, f16, bf16], (SIZE, STRIDE, PADDING) = [(2, 2, 0), (3, 2, 0), (3, 2, 1)])
 )]
 pub unsafe fn stochastic_pool_forward_patch<T: Storage, const SIZE: u32, const STRIDE: u32, const PADDING: u32>(
