@@ -31,6 +31,7 @@
 mod backward;
 mod forward;
 mod parameters;
+pub mod strips;
 mod weights;
 
 pub use backward::*;

@@ -42,43 +42,67 @@ pub unsafe fn gaussian_pool_weights(
     let axis = geometry.axis(vertical);
     let table = if vertical { weights_y } else { weights_x };
     let entry = if derivatives == 0 { 1 } else { DERIVATIVES_ENTRY as usize };
-    let coordinate = if vertical { 0 } else { 1 };
     // SAFETY: the grid has as many blocks along x as there are Gaussians.
-    let (mean, var) = unsafe {
-        (
-            mean.load((gaussian * 2 + coordinate) as usize),
-            var.load((gaussian * variances + coordinate.min(variances - 1)) as usize),
-        )
-    };
-    // Written so that NaN is not valid.
-    let valid = mean.abs() <= f32::MAX && var > 0.0 && var <= f32::MAX;
-    let var = var.max(f32::MIN_POSITIVE);
+    let shape = unsafe { Shape::load([mean, var], gaussian, vertical, variances) };
     let (set, kernel) = divide(gaussian, geometry.kernels);
     let (first, step) = (geometry.first_entry(nhwc != 0, &axis, set, kernel), geometry.entry_step(nhwc != 0) as usize);
     let mut case = thread::block_idx_y() * WEIGHTS_PER_BLOCK + thread::thread_idx_x() / warp::WARP_SIZE;
     while case < axis.cases {
         let at = (first + (case * axis.size) as usize * step) * entry;
         // SAFETY: the table holds a vector for each case of each Gaussian; no other warp has this one.
-        unsafe { vector(&axis, case, mean, var, valid, table.offset(at), derivatives != 0, step * entry) };
+        let (out, step) = (unsafe { table.offset(at) }, step * entry);
+        // SAFETY: positions are those of the vector.
+        let put = |i: u32, weight: f32| unsafe { out.store(i as usize * step, weight) };
+        let get = |i: u32| unsafe { out.load(i as usize * step) };
+        let put_derivatives = |i: u32, weight: f32, [by_mean, by_var]: [f32; 2]| {
+            // SAFETY: entries with derivatives have four elements, at multiples of 16 bytes.
+            unsafe { out.store4(i as usize * step, Vec4::new(weight, by_mean, by_var, 0.0)) };
+        };
+        vector(&axis, case, shape, derivatives != 0, put, get, put_derivatives);
         case += thread::grid_dim_y() * WEIGHTS_PER_BLOCK;
     }
 }
 
-/// The vector of one case, `stride` elements from one entry to the next; all lanes of a warp come here together.
-///
-/// # Safety
-/// `out` holds the vector, and its entries belong to this warp.
-#[inline(always)]
-#[allow(clippy::too_many_arguments, reason = "a Gaussian along one axis, and where its vector goes")]
-unsafe fn vector(
-    axis: &Axis,
-    case: u32,
+/// A Gaussian along one axis.
+#[derive(Clone, Copy)]
+pub(super) struct Shape {
     mean: f32,
     var: f32,
     valid: bool,
-    out: GlobalMut<f32>,
+}
+
+impl Shape {
+    /// That of Gaussian number `gaussian`, of `mean` and `var` with so many `variances` each.
+    ///
+    /// # Safety
+    /// They hold it.
+    #[inline(always)]
+    pub(super) unsafe fn load([mean, var]: [Global<f32>; 2], gaussian: u32, vertical: bool, variances: u32) -> Self {
+        let coordinate = if vertical { 0 } else { 1 };
+        // SAFETY: the caller's.
+        let (mean, var) = unsafe {
+            (
+                mean.load((gaussian * 2 + coordinate) as usize),
+                var.load((gaussian * variances + coordinate.min(variances - 1)) as usize),
+            )
+        };
+        // Written so that NaN is not valid.
+        let valid = mean.abs() <= f32::MAX && var > 0.0 && var <= f32::MAX;
+        Self { mean, var: var.max(f32::MIN_POSITIVE), valid }
+    }
+}
+
+/// Computes the vector of one case; all lanes of a warp come here together. `put` keeps a weight, which `get` then gives to
+/// the same lane, and `put_derivatives` a weight with its derivatives by mean and variance, if they are asked for.
+#[inline(always)]
+pub(super) fn vector(
+    axis: &Axis,
+    case: u32,
+    Shape { mean, var, valid }: Shape,
     derivatives: bool,
-    stride: usize,
+    put: impl Fn(u32, f32),
+    get: impl Fn(u32) -> f32,
+    put_derivatives: impl Fn(u32, f32, [f32; 2]),
 ) {
     let (begin, end) = counted(axis, case);
     let last = (axis.size - 1) as f32;
@@ -90,39 +114,35 @@ unsafe fn vector(
         if step(i) == 0.0 { 0.0 } else { step(i) * (((i as f32 + nearest - last) * 0.5 - mean) / var) }
     };
     let lane = warp::lane_id();
-    // SAFETY: lanes take different positions, all below `axis.size`, and read what they wrote themselves.
-    unsafe {
-        let mut sum = 0.0;
-        let mut i = lane;
-        while i < axis.size {
-            let weight = if begin <= i && i < end { float::exp(-exponent(i)) } else { 0.0 };
-            sum += weight;
-            out.store(i as usize * stride, weight);
-            i += warp::WARP_SIZE;
-        }
-        let sum = if valid { warp::reduce_sum(sum) } else { f32::NAN };
-        let (mut mean_step, mut mean_exponent) = (0.0, 0.0);
-        i = lane;
-        while i < axis.size {
-            let weight = out.load(i as usize * stride) / sum;
-            out.store(i as usize * stride, weight);
-            mean_step += weighted(weight, step(i));
-            mean_exponent += weighted(weight, exponent(i));
-            i += warp::WARP_SIZE;
-        }
-        if !derivatives {
-            return;
-        }
-        let (mean_step, mean_exponent) = (warp::reduce_sum(mean_step), warp::reduce_sum(mean_exponent));
-        i = lane;
-        while i < axis.size {
-            let at = i as usize * stride;
-            let weight = out.load(at);
-            let by_mean = weighted(weight, step(i) - mean_step) / var;
-            let by_var = weighted(weight, exponent(i) - mean_exponent) / var;
-            out.store4(at, Vec4::new(weight, by_mean, by_var, 0.0));
-            i += warp::WARP_SIZE;
-        }
+    let mut sum = 0.0;
+    let mut i = lane;
+    while i < axis.size {
+        let weight = if begin <= i && i < end { float::exp(-exponent(i)) } else { 0.0 };
+        sum += weight;
+        put(i, weight);
+        i += warp::WARP_SIZE;
+    }
+    let sum = if valid { warp::reduce_sum(sum) } else { f32::NAN };
+    let (mut mean_step, mut mean_exponent) = (0.0, 0.0);
+    i = lane;
+    while i < axis.size {
+        let weight = get(i) / sum;
+        put(i, weight);
+        mean_step += weighted(weight, step(i));
+        mean_exponent += weighted(weight, exponent(i));
+        i += warp::WARP_SIZE;
+    }
+    if !derivatives {
+        return;
+    }
+    let (mean_step, mean_exponent) = (warp::reduce_sum(mean_step), warp::reduce_sum(mean_exponent));
+    i = lane;
+    while i < axis.size {
+        let weight = get(i);
+        let by_mean = weighted(weight, step(i) - mean_step) / var;
+        let by_var = weighted(weight, exponent(i) - mean_exponent) / var;
+        put_derivatives(i, weight, [by_mean, by_var]);
+        i += warp::WARP_SIZE;
     }
 }
 

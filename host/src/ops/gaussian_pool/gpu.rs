@@ -1,6 +1,10 @@
 //! The launches: the table of weights first, then the pass, then, for the parameters' gradients, the sum of its parts.
 
 use cuda_std::launch::{DeviceMemory, LaunchDims};
+use kernels::gaussian_pool::strips::{
+    BLOCK as STRIPS_BLOCK, GaussianPoolBackwardParametersStrips, GaussianPoolBackwardStrips, GaussianPoolForwardStrips,
+    Plan as StripsPlan, Strips,
+};
 use kernels::gaussian_pool::{
     Axis, BLOCK, DERIVATIVES_ENTRY, GaussianPoolBackward, GaussianPoolBackwardParameters, GaussianPoolForward,
     GaussianPoolSumParameters, GaussianPoolWeights, Geometry, MAX_LANES, SUM_BLOCK, SUMS_PER_GAUSSIAN, WEIGHTS_BLOCK,
@@ -11,7 +15,7 @@ use super::plan::{self, Plan};
 use super::{Backward, Forward};
 use crate::Layout::{ChannelsLast, RowMajor};
 use crate::device::{Gpu, OnGpu, for_storage, tiles};
-use crate::{Compute, Error, Real, Result, Tensor};
+use crate::{Compute, Error, Out, Real, Result, Tensor};
 
 /// Columns of a tile that are worth reading a few parts of its source for, where windows are large.
 const FEW_COLUMNS: u32 = 16;
@@ -36,6 +40,25 @@ macro_rules! for_layout {
     };
 }
 
+/// Runs a block with `$size` and `$stride` as the parameters of that name of the kernels by strips.
+macro_rules! for_window {
+    ($axes:expr, $size:ident, $stride:ident, $body:expr) => {
+        for_window!(
+            @ [$axes[0].size, $axes[1].size], $axes[0].stride, $size, $stride, $body;
+            ([3, 3], 2): (3, 2); ([11, 11], 2): (11, 2); (_, 1): (0, 1); (_, 2): (0, 2); (_, _): (0, 3);
+        )
+    };
+    (@ $sizes:expr, $step:expr, $size:ident, $stride:ident, $body:expr; $(($s:pat, $t:pat): ($a:literal, $b:literal);)*) => {
+        match ($sizes, $step) {
+            $(($s, $t) => {
+                const $size: u32 = $a;
+                const $stride: u32 = $b;
+                $body
+            })*
+        }
+    };
+}
+
 impl<T: Real> OnGpu for Forward<'_, T> {
     fn on_gpu(self, gpu: &Gpu) -> Result<()> {
         let plan = &self.plan;
@@ -48,6 +71,9 @@ impl<T: Real> OnGpu for Forward<'_, T> {
             rest => (rest.unwrap_or(0) / along_x.stride + 1).max(FEW_COLUMNS),
         };
         let geometry = geometry(plan, plan.axes.map(|axis| axis.output), columns)?;
+        if let Some(by_strips) = strips(plan, |columns| Strips::forward(&geometry, plan.variances() as u32, columns)) {
+            return self.by_strips(gpu, geometry, by_strips);
+        }
         let [table_y, table_x] = tables(plan, 1);
         for_storage!(T as S, op, "x", gpu, {
             let (x, y) = (self.x.gpu::<S>(op, "x")?, self.y.gpu_mut::<S>(op, "y")?);
@@ -62,6 +88,30 @@ impl<T: Real> OnGpu for Forward<'_, T> {
                 // SAFETY: `x` and `y` have the shapes and the layout that `geometry` was made of, the tables were just
                 // written for it, and the grid has a block for each tile.
                 unsafe { gpu.launch(dims, launch) }
+            })
+        })
+    }
+}
+
+impl<T: Real> Forward<'_, T> {
+    fn by_strips(self, gpu: &Gpu, geometry: Geometry, (columns, launch): (u32, StripsPlan)) -> Result<()> {
+        let op = self.plan.op;
+        for_storage!(T as S, op, "x", gpu, {
+            let (x, y) = (self.x.gpu::<S>(op, "x")?, self.y.gpu_mut::<S>(op, "y")?);
+            let (mean, var) = (self.mean.gpu::<f32>(op, "mean")?, self.var.gpu::<f32>(op, "var")?);
+            let (dims, strips) = (dims(launch), launch.strips);
+            for_window!(geometry.axes, SIZE, STRIDE, {
+                // SAFETY: `x` and `y` have the shapes and the layout that `geometry` was made of, and the parameters theirs;
+                // the grid and the shared memory are the plan's.
+                if columns == 2 {
+                    const COLUMNS: usize = if SIZE == 0 { 1 } else { 2 };
+                    let launch =
+                        GaussianPoolForwardStrips::<S, SIZE, STRIDE, COLUMNS> { x, mean, var, y, geometry, strips };
+                    unsafe { gpu.launch(dims, launch) }
+                } else {
+                    let launch = GaussianPoolForwardStrips::<S, SIZE, STRIDE, 1> { x, mean, var, y, geometry, strips };
+                    unsafe { gpu.launch(dims, launch) }
+                }
             })
         })
     }
@@ -82,6 +132,14 @@ impl<T: Real> OnGpu for Backward<'_, T> {
         let parameters = self.dmean.is_some() || self.dvar.is_some();
         if !parameters && self.dx.is_none() {
             return Ok(());
+        }
+        let tables_of_weights = if parameters { 3 } else { 1 };
+        let by_strips = |columns| {
+            let columns = if parameters { 1 } else { columns };
+            Strips::backward(&geometry, plan.variances() as u32, columns, tables_of_weights)
+        };
+        if let Some(by_strips) = strips(plan, by_strips) {
+            return self.by_strips(gpu, geometry, by_strips);
         }
         let entry = if parameters { DERIVATIVES_ENTRY } else { 1 };
         let [table_y, table_x] = tables(plan, entry);
@@ -124,21 +182,126 @@ impl<T: Real> OnGpu for Backward<'_, T> {
             })
         })?;
 
-        let (dmean, dmean_beta) = match self.dmean {
-            Some(out) => (Some(out.tensor.gpu_mut::<f32>(op, "dmean")? as &mut dyn DeviceMemory<f32>), out.beta as f32),
-            None => (None, 0.0),
-        };
-        let (dvar, dvar_beta) = match self.dvar {
-            Some(out) => (Some(out.tensor.gpu_mut::<f32>(op, "dvar")? as &mut dyn DeviceMemory<f32>), out.beta as f32),
-            None => (None, 0.0),
-        };
-        let (sums, variances) = (&sums, plan.variances() as u32);
-        let dims = LaunchDims::new(plan.gaussians() as u32, SUM_BLOCK);
-        let launch = GaussianPoolSumParameters { sums, dmean, dmean_beta, dvar, dvar_beta, variances, geometry };
-        // SAFETY: the pass wrote four sums for each Gaussian of each tile of each plane, which `geometry` counts; the outputs
-        // have the parameters' shapes; the grid has a block for each Gaussian.
-        unsafe { gpu.launch(dims, launch) }
+        sum_parameters(gpu, plan, self.dmean, self.dvar, &sums, geometry)
     }
+}
+
+impl<T: Real> Backward<'_, T> {
+    fn by_strips(self, gpu: &Gpu, geometry: Geometry, (columns, launch): (u32, StripsPlan)) -> Result<()> {
+        let plan = &self.plan;
+        let op = plan.op;
+        let parameters = self.dmean.is_some() || self.dvar.is_some();
+        let parts = if parameters { launch.blocks as usize * plan.kernels * SUMS_PER_GAUSSIAN as usize } else { 0 };
+        let mut workspace = gpu.workspace(parts)?;
+        let mut sums = workspace.as_slice_mut();
+        let (dims, strips) = (dims(launch), launch.strips);
+        for_storage!(T as S, op, "x", gpu, {
+            let dy = self.dy.gpu::<S>(op, "dy")?;
+            let (mut dx, dx_beta) = match self.dx {
+                Some(out) => (Some(out.tensor.gpu_mut::<S>(op, "dx")? as &mut dyn DeviceMemory<S>), out.beta as f32),
+                None => (None, 0.0),
+            };
+            let x = self.x.gpu::<S>(op, "x")?;
+            let (mean, var) = (self.mean.gpu::<f32>(op, "mean")?, self.var.gpu::<f32>(op, "var")?);
+            for_window!(geometry.axes, SIZE, STRIDE, {
+                // SAFETY: `x`, `dy` and `dx` have the shapes and the layout that `geometry` was made of, and the parameters
+                // theirs; `sums` has four elements for each Gaussian of each block; the grid and the shared memory are the
+                // plan's.
+                if parameters {
+                    let sums = &mut sums;
+                    let launch = GaussianPoolBackwardParametersStrips::<S, SIZE, STRIDE> {
+                        x,
+                        dy,
+                        mean,
+                        var,
+                        dx,
+                        dx_beta,
+                        sums,
+                        geometry,
+                        strips,
+                    };
+                    unsafe { gpu.launch(dims, launch) }
+                } else {
+                    let Some(dx) = dx.take() else { return Ok(()) };
+                    if columns == 2 {
+                        const COLUMNS: usize = if SIZE == 0 { 1 } else { 2 };
+                        let launch = GaussianPoolBackwardStrips::<S, SIZE, STRIDE, COLUMNS> {
+                            dy,
+                            mean,
+                            var,
+                            dx,
+                            dx_beta,
+                            geometry,
+                            strips,
+                        };
+                        unsafe { gpu.launch(dims, launch) }
+                    } else {
+                        let launch = GaussianPoolBackwardStrips::<S, SIZE, STRIDE, 1> {
+                            dy,
+                            mean,
+                            var,
+                            dx,
+                            dx_beta,
+                            geometry,
+                            strips,
+                        };
+                        unsafe { gpu.launch(dims, launch) }
+                    }
+                }
+            })
+        })?;
+        if !parameters {
+            return Ok(());
+        }
+        // One set of parameters: all blocks' sums are its. A set for each channel: a block has one plane.
+        let planes = launch.blocks as u32 / strips.tiles;
+        let geometry = Geometry { planes, tiles: [strips.tiles, 1], ..geometry };
+        sum_parameters(gpu, plan, self.dmean, self.dvar, &sums, geometry)
+    }
+}
+
+/// Queues the sum of the parts that blocks have left, of `geometry`'s planes and tiles.
+fn sum_parameters<C: Compute>(
+    gpu: &Gpu,
+    plan: &Plan,
+    dmean: Option<Out<'_, C>>,
+    dvar: Option<Out<'_, C>>,
+    sums: &dyn DeviceMemory<f32>,
+    geometry: Geometry,
+) -> Result<()> {
+    let (dmean, dmean_beta) = match dmean {
+        Some(out) => {
+            (Some(out.tensor.gpu_mut::<f32>(plan.op, "dmean")? as &mut dyn DeviceMemory<f32>), out.beta as f32)
+        }
+        None => (None, 0.0),
+    };
+    let (dvar, dvar_beta) = match dvar {
+        Some(out) => (Some(out.tensor.gpu_mut::<f32>(plan.op, "dvar")? as &mut dyn DeviceMemory<f32>), out.beta as f32),
+        None => (None, 0.0),
+    };
+    let variances = plan.variances() as u32;
+    let dims = LaunchDims::new(plan.gaussians() as u32, SUM_BLOCK);
+    let launch = GaussianPoolSumParameters { sums, dmean, dmean_beta, dvar, dvar_beta, variances, geometry };
+    // SAFETY: the pass wrote four sums for each Gaussian of each tile of each plane, which `geometry` counts; the outputs
+    // have the parameters' shapes; the grid has a block for each Gaussian.
+    unsafe { gpu.launch(dims, launch) }
+}
+
+/// The plan by strips, and how many columns a thread takes of it: none where these kernels cannot.
+fn strips(plan: &Plan, of: impl Fn(u32) -> Option<StripsPlan>) -> Option<(u32, StripsPlan)> {
+    if plan.layout == ChannelsLast || plan.planes() == 0 {
+        return None;
+    }
+    let [vertical, horizontal] = plan.axes;
+    let known = vertical.stride == 2 && vertical.size == horizontal.size && [3, 11].contains(&vertical.size);
+    let wide = known && horizontal.image % 2 == 0 && std::env::var("TUNE_C").is_err();
+    let columns = if wide { 2 } else { 1 };
+    of(columns).filter(|launch| launch.blocks <= MAX_COUNT as u64).map(|launch| (columns, launch))
+}
+
+/// The shape of a launch by strips.
+fn dims(launch: StripsPlan) -> LaunchDims {
+    LaunchDims::new(launch.blocks as u32, STRIPS_BLOCK).with_shared(launch.shared_bytes)
 }
 
 /// Neighbouring channels that a block takes: all that there are up to a warp's lanes; of more, as many as leave at most a
