@@ -151,10 +151,10 @@ impl Axis {
         output.min(self.shared_begin) + (output + 1).saturating_sub(self.shared_end)
     }
 
-    /// Whether any window covers this pixel of the image.
+    /// Whether any window covers this pixel of the image; anything for one before or after it.
     #[inline(always)]
     fn is_covered(&self, pixel: u32) -> bool {
-        let padded = pixel + self.padding;
+        let padded = pixel.wrapping_add(self.padding);
         let reach = (self.output - 1) * self.stride + self.size;
         // Only windows that leave gaps between them need the division.
         padded < reach && (self.stride <= self.size || divide(padded, self.stride).1 < self.size)

@@ -71,7 +71,7 @@ impl<T: Real> OnGpu for Forward<'_, T> {
             rest => (rest.unwrap_or(0) / along_x.stride + 1).max(FEW_COLUMNS),
         };
         let geometry = geometry(plan, plan.axes.map(|axis| axis.output), columns)?;
-        if let Some(by_strips) = strips(plan, |columns| Strips::forward(&geometry, plan.variances() as u32, columns)) {
+        if let Some(by_strips) = strips(plan, Strips::forward(&geometry, plan.variances() as u32)) {
             return self.by_strips(gpu, geometry, by_strips);
         }
         let [table_y, table_x] = tables(plan, 1);
@@ -94,7 +94,7 @@ impl<T: Real> OnGpu for Forward<'_, T> {
 }
 
 impl<T: Real> Forward<'_, T> {
-    fn by_strips(self, gpu: &Gpu, geometry: Geometry, (columns, launch): (u32, StripsPlan)) -> Result<()> {
+    fn by_strips(self, gpu: &Gpu, geometry: Geometry, launch: StripsPlan) -> Result<()> {
         let op = self.plan.op;
         for_storage!(T as S, op, "x", gpu, {
             let (x, y) = (self.x.gpu::<S>(op, "x")?, self.y.gpu_mut::<S>(op, "y")?);
@@ -103,15 +103,8 @@ impl<T: Real> Forward<'_, T> {
             for_window!(geometry.axes, SIZE, STRIDE, {
                 // SAFETY: `x` and `y` have the shapes and the layout that `geometry` was made of, and the parameters theirs;
                 // the grid and the shared memory are the plan's.
-                if columns == 2 {
-                    const COLUMNS: usize = if SIZE == 0 { 1 } else { 2 };
-                    let launch =
-                        GaussianPoolForwardStrips::<S, SIZE, STRIDE, COLUMNS> { x, mean, var, y, geometry, strips };
-                    unsafe { gpu.launch(dims, launch) }
-                } else {
-                    let launch = GaussianPoolForwardStrips::<S, SIZE, STRIDE, 1> { x, mean, var, y, geometry, strips };
-                    unsafe { gpu.launch(dims, launch) }
-                }
+                let launch = GaussianPoolForwardStrips::<S, SIZE, STRIDE> { x, mean, var, y, geometry, strips };
+                unsafe { gpu.launch(dims, launch) }
             })
         })
     }
@@ -133,12 +126,8 @@ impl<T: Real> OnGpu for Backward<'_, T> {
         if !parameters && self.dx.is_none() {
             return Ok(());
         }
-        let tables_of_weights = if parameters { 3 } else { 1 };
-        let by_strips = |columns| {
-            let columns = if parameters { 1 } else { columns };
-            Strips::backward(&geometry, plan.variances() as u32, columns, tables_of_weights)
-        };
-        if let Some(by_strips) = strips(plan, by_strips) {
+        let of_strips = Strips::backward(&geometry, plan.variances() as u32, if parameters { 3 } else { 1 });
+        if let Some(by_strips) = strips(plan, of_strips) {
             return self.by_strips(gpu, geometry, by_strips);
         }
         let entry = if parameters { DERIVATIVES_ENTRY } else { 1 };
@@ -187,7 +176,7 @@ impl<T: Real> OnGpu for Backward<'_, T> {
 }
 
 impl<T: Real> Backward<'_, T> {
-    fn by_strips(self, gpu: &Gpu, geometry: Geometry, (columns, launch): (u32, StripsPlan)) -> Result<()> {
+    fn by_strips(self, gpu: &Gpu, geometry: Geometry, launch: StripsPlan) -> Result<()> {
         let plan = &self.plan;
         let op = plan.op;
         let parameters = self.dmean.is_some() || self.dvar.is_some();
@@ -223,30 +212,9 @@ impl<T: Real> Backward<'_, T> {
                     unsafe { gpu.launch(dims, launch) }
                 } else {
                     let Some(dx) = dx.take() else { return Ok(()) };
-                    if columns == 2 {
-                        const COLUMNS: usize = if SIZE == 0 { 1 } else { 2 };
-                        let launch = GaussianPoolBackwardStrips::<S, SIZE, STRIDE, COLUMNS> {
-                            dy,
-                            mean,
-                            var,
-                            dx,
-                            dx_beta,
-                            geometry,
-                            strips,
-                        };
-                        unsafe { gpu.launch(dims, launch) }
-                    } else {
-                        let launch = GaussianPoolBackwardStrips::<S, SIZE, STRIDE, 1> {
-                            dy,
-                            mean,
-                            var,
-                            dx,
-                            dx_beta,
-                            geometry,
-                            strips,
-                        };
-                        unsafe { gpu.launch(dims, launch) }
-                    }
+                    let launch =
+                        GaussianPoolBackwardStrips::<S, SIZE, STRIDE> { dy, mean, var, dx, dx_beta, geometry, strips };
+                    unsafe { gpu.launch(dims, launch) }
                 }
             })
         })?;
@@ -287,16 +255,10 @@ fn sum_parameters<C: Compute>(
     unsafe { gpu.launch(dims, launch) }
 }
 
-/// The plan by strips, and how many columns a thread takes of it: none where these kernels cannot.
-fn strips(plan: &Plan, of: impl Fn(u32) -> Option<StripsPlan>) -> Option<(u32, StripsPlan)> {
-    if plan.layout == ChannelsLast || plan.planes() == 0 {
-        return None;
-    }
-    let [vertical, horizontal] = plan.axes;
-    let known = vertical.stride == 2 && vertical.size == horizontal.size && [3, 11].contains(&vertical.size);
-    let wide = known && horizontal.image % 2 == 0 && std::env::var("TUNE_C").is_err();
-    let columns = if wide { 2 } else { 1 };
-    of(columns).filter(|launch| launch.blocks <= MAX_COUNT as u64).map(|launch| (columns, launch))
+/// The plan by strips, if the kernels can and the grid has as many blocks.
+fn strips(plan: &Plan, launch: Option<StripsPlan>) -> Option<StripsPlan> {
+    let can = plan.layout == RowMajor && plan.planes() > 0;
+    launch.filter(|launch| can && launch.blocks <= MAX_COUNT as u64)
 }
 
 /// The shape of a launch by strips.

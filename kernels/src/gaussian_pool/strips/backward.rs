@@ -2,11 +2,8 @@
 
 use cuda_std::prelude::*;
 
-use super::{
-    BLOCK, POSITIONS, Part, QUAD, ROWS, Strips, Weights, chunk_of_weights, load_columns, load_quad, margin, pitch,
-    store_columns,
-};
-use crate::gaussian_pool::{Geometry, get_if};
+use super::{BLOCK, Part, QUAD, ROWS, Strips, Weights, chunk_of_weights, load_quad, margin, pitch};
+use crate::gaussian_pool::{Axis, Geometry, get_if};
 
 /// Windows over a pixel along one axis that are taken at once where the window's size is not known.
 const TAPS: u32 = 4;
@@ -14,13 +11,14 @@ const TAPS: u32 = 4;
 const MOST_TAPS: u32 = 8;
 /// Rows of `dy` that as many windows over a strip take.
 const WINDOW: usize = (ROWS + MOST_TAPS) as usize;
+/// Fours of rows of `dy` that a thread has under way at once.
+const AHEAD: usize = 2;
 
-/// A strip of some columns: by row of the stride, window and column.
-type OfStrip<const C: usize> = [[[f32; C]; ROWS as usize]; super::MAX_STRIDE as usize];
+/// A strip of a column: by row of the stride and window.
+type OfStrip = [[f32; ROWS as usize]; super::MAX_STRIDE as usize];
 
 /// `dx = sum over Gaussians and windows that cover the pixel of weight * dy + beta * dx`. The grid has a block for each tile,
-/// of each plane or group of planes. `SIZE` is both sides of the window, or 0 for any; a thread stores `C` columns at once,
-/// which is one or, where rows have an even number of elements, two.
+/// of each plane or group of planes. `SIZE` is both sides of the window, or 0 for any.
 ///
 /// Bound by memory for windows of known sizes and one Gaussian; then by the instructions issued.
 ///
@@ -30,13 +28,10 @@ type OfStrip<const C: usize> = [[[f32; C]; ROWS as usize]; super::MAX_STRIDE as 
 /// table.
 #[kernel(
     block = BLOCK,
-    min_blocks = 2,
-    instances(
-        T = [f32, f16, bf16],
-        (SIZE, STRIDE, C) = [(0, 1, 1), (0, 2, 1), (0, 3, 1), (3, 2, 1), (3, 2, 2), (11, 2, 1), (11, 2, 2)]
-    )
+    min_blocks = if STRIDE == 3 { 3 } else { 4 },
+    instances(T = [f32, f16, bf16], (SIZE, STRIDE) = [(0, 1), (0, 2), (0, 3), (3, 2), (11, 2)])
 )]
-pub unsafe fn gaussian_pool_backward_strips<T: Storage, const SIZE: u32, const STRIDE: u32, const C: usize>(
+pub unsafe fn gaussian_pool_backward_strips<T: Storage, const SIZE: u32, const STRIDE: u32>(
     dy: Global<T>,
     mean: Global<f32>,
     var: Global<f32>,
@@ -45,16 +40,11 @@ pub unsafe fn gaussian_pool_backward_strips<T: Storage, const SIZE: u32, const S
     geometry: Geometry,
     strips: Strips,
 ) {
-    let (part, shared) = (Part::of_block(&geometry, &strips), dynamic_shared::<f32>());
-    // SAFETY: shared memory holds the weights first, as the plan says.
-    let (weights, rest) = unsafe {
-        let weights = Weights::compute::<1>(shared, mean, var, &geometry, &strips, &part);
-        (weights, shared.offset(weights.len(1)))
-    };
-    let sums = |_: u32, _: [f32; 4]| {};
+    let part = Part::of_block(&geometry, &strips);
+    let (shared, sums) = (dynamic_shared::<f32>(), |_: u32, _: [f32; 4]| {});
     // SAFETY: passed on.
     unsafe {
-        tile::<T, SIZE, STRIDE, C, 1>(dy, None, Some(dx), dx_beta, &geometry, &strips, &part, &weights, rest, sums);
+        tile::<T, SIZE, STRIDE, 1>(dy, None, [mean, var], Some(dx), dx_beta, &geometry, &strips, &part, shared, sums);
     }
 }
 
@@ -63,19 +53,19 @@ pub unsafe fn gaussian_pool_backward_strips<T: Storage, const SIZE: u32, const S
 /// thread's pixels add to the sums of `x * dw * dy` by `mu_y`, `mu_x`, `var_y` and `var_x`.
 ///
 /// # Safety
-/// As [`gaussian_pool_backward_strips`]; `shared` holds what is spread along x of each table and Gaussian, and the rows of
-/// `dy` of one.
+/// As [`gaussian_pool_backward_strips`]; `shared` holds the weights, what is spread along x of each table and Gaussian, and
+/// the rows of `dy` of one.
 #[inline(always)]
 #[allow(clippy::too_many_arguments, reason = "what two kernels take, and how they differ")]
-pub(super) unsafe fn tile<T: Storage, const SIZE: u32, const STRIDE: u32, const C: usize, const W: usize>(
+pub(super) unsafe fn tile<T: Storage, const SIZE: u32, const STRIDE: u32, const W: usize>(
     dy: Global<T>,
     x: Option<Global<T>>,
+    [mean, var]: [Global<f32>; 2],
     dx: Option<GlobalMut<T>>,
     dx_beta: f32,
     geometry: &Geometry,
     strips: &Strips,
     part: &Part,
-    weights: &Weights,
     shared: Shared<f32>,
     sums: impl Fn(u32, [f32; 4]),
 ) {
@@ -86,262 +76,257 @@ pub(super) unsafe fn tile<T: Storage, const SIZE: u32, const STRIDE: u32, const 
     // Fours of rows of the block's planes that hold its strips' and the margin above; places of such a four.
     let quads = if strips.planes == 1 { 2 * part.bands + margin } else { strips.quads.divisor };
     let (all_quads, line) = (part.planes * quads, STRIDE * strips.places);
-    let spread_place = |kernel: u32, table: u32, quad: u32| ((kernel * tables + table) * all_quads + quad) * line;
-    // SAFETY: shared memory holds both, as the plan says.
-    let staged = unsafe { shared.offset(spread_place(geometry.kernels, 0, 0) * QUAD) };
     // The window that begins in a strip's first row, counted from that of the first strip; and what the first staged row
     // is of dy, and the first staged column, which wrap where they are before it.
     let first_window = vertical.padding / STRIDE + part.strip * ROWS;
     let first_row = first_window.wrapping_sub(margin * QUAD);
     let first_column = horizontal.padding / STRIDE;
-    let reach = (horizontal.size.div_ceil(STRIDE)) - 1;
+    let reach = horizontal.size.div_ceil(STRIDE) - 1;
 
-    for kernel in 0..geometry.kernels {
-        let mut i = thread;
-        while i < all_quads * strips.staged.divisor {
-            let (plane_quad, column) = strips.staged.divide(i);
-            let (plane, quad) = strips.quads.divide(plane_quad);
-            let map = (part.plane + plane) as usize * geometry.kernels as usize + kernel as usize;
-            let row = first_row.wrapping_add(quad * QUAD);
-            let ox = (first_column + column).wrapping_sub(reach);
-            let at = (map * vertical.output as usize)
-                .wrapping_add_signed(row.cast_signed() as isize)
-                .wrapping_mul(horizontal.output as usize)
-                .wrapping_add(ox as usize);
-            let mut rows = [0.0; 4];
-            unrolled!(R in [0 1 2 3] {
-                let inside = (row.wrapping_add(R as u32) < vertical.output) & (ox < horizontal.output);
-                // SAFETY: loaded only where row and column are in the output.
-                rows[R] = unsafe { get_if(dy, inside, at.wrapping_add(R * horizontal.output as usize)) };
-            });
-            // SAFETY: each place has one thread.
-            unsafe { staged.store4(i * QUAD, Vec4::from(rows)) };
-            i += BLOCK;
-        }
-        thread::sync_threads();
-
-        let size = if SIZE == 0 { horizontal.size } else { SIZE };
-        let mut i = thread;
-        while i < all_quads * strips.windows.divisor {
-            let (quad, column) = strips.windows.divide(i);
-            // The plane decides only where there are several.
-            let plane = if strips.planes == 1 { 0 } else { strips.quads.divide(quad).0 };
-            let [_, along_x] = weights.of(geometry, plane, kernel);
-            // SAFETY: zero bits are 0.0.
-            let mut spread: [[[f32; 4]; super::MAX_STRIDE as usize]; W] = unsafe { core::mem::zeroed() };
-            let from = quad * strips.staged.divisor + column + reach;
-            let one_vector = horizontal.cases == 1;
-            let mut begin = 0;
-            while one_vector && begin * STRIDE < size {
-                // SAFETY: zero bits are 0.0.
-                let mut by: [[f32; POSITIONS as usize]; W] = unsafe { core::mem::zeroed() };
-                unrolled!(V in [0 1 2] {
-                    if V < W {
-                        let at = V as u32 * weights.of_table + along_x + begin * STRIDE;
-                        // SAFETY: the vector is there.
-                        by[V] = unsafe { chunk_of_weights::<SIZE>(weights.at, at, size - begin * STRIDE) };
-                    }
-                });
-                unrolled!(I in [0 1 2 3 4 5 6 7] {
-                    let tap = begin + I as u32;
-                    if (I as u32) < taps(SIZE, STRIDE) && tap * STRIDE < size {
-                        // SAFETY: staged before the barrier.
-                        let rows = unsafe { load_quad(staged, from - tap) };
-                        unrolled!(P in [0 1 2] {
-                            if (P as u32) < STRIDE && tap * STRIDE + (P as u32) < size {
-                                unrolled!(V in [0 1 2] {
-                                    if V < W {
-                                        unrolled!(R in [0 1 2 3] {
-                                            let (weight, sum) = (by[V][I * STRIDE as usize + P], spread[V][P][R]);
-                                            spread[V][P][R] = float::fma(weight, rows[R], sum);
-                                        });
-                                    }
-                                });
-                            }
-                        });
-                    }
-                });
-                begin += taps(SIZE, STRIDE);
-            }
-            // Windows that are cut off have vectors of their own.
-            let mut tap = 0;
-            while !one_vector && tap * STRIDE < size {
-                // SAFETY: staged before the barrier.
-                let rows = unsafe { load_quad(staged, from - tap) };
-                // Outside of the output are zeros: any vector does.
-                let case = horizontal.case((first_column + column).saturating_sub(tap).min(horizontal.output - 1));
-                let vector = along_x + case * pitch(horizontal) + tap * STRIDE;
-                unrolled!(P in [0 1 2] {
-                    if (P as u32) < STRIDE && tap * STRIDE + (P as u32) < size {
-                        unrolled!(V in [0 1 2] {
-                            if V < W {
-                                let at = V as u32 * weights.of_table + vector + P as u32;
-                                // SAFETY: the vector is there.
-                                let weight = unsafe { weights.at.load(at) };
-                                unrolled!(R in [0 1 2 3] {
-                                    spread[V][P][R] = float::fma(weight, rows[R], spread[V][P][R]);
-                                });
-                            }
-                        });
-                    }
-                });
-                tap += 1;
-            }
-            unrolled!(V in [0 1 2] {
-                unrolled!(P in [0 1 2] {
-                    if V < W && (P as u32) < STRIDE {
-                        let at = spread_place(kernel, V as u32, quad) + P as u32 * strips.places + column;
-                        // SAFETY: each place has one thread.
-                        unsafe { shared.store4(at * QUAD, Vec4::from(spread[V][P])) };
-                    }
-                });
-            });
-            i += BLOCK;
-        }
-        thread::sync_threads();
-    }
-
+    let all_staged = all_quads * strips.staged.divisor;
+    let load_staged = |kernel: u32, i: u32| {
+        let (plane_quad, column) = strips.staged.divide(i);
+        let (plane, quad) = strips.quads.divide(plane_quad);
+        let map = (part.plane + plane) as usize * geometry.kernels as usize + kernel as usize;
+        let row = first_row.wrapping_add(quad * QUAD);
+        let ox = (first_column + column).wrapping_sub(reach);
+        let at = (map * vertical.output as usize)
+            .wrapping_add_signed(row.cast_signed() as isize)
+            .wrapping_mul(horizontal.output as usize)
+            .wrapping_add(ox as usize);
+        let mut rows = [0.0; 4];
+        unrolled!(R in [0 1 2 3] {
+            let inside = (i < all_staged) & (row.wrapping_add(R as u32) < vertical.output) & (ox < horizontal.output);
+            // SAFETY: loaded only where row and column are in the output.
+            rows[R] = unsafe { get_if(dy, inside, at.wrapping_add(R * horizontal.output as usize)) };
+        });
+        rows
+    };
+    let load_ahead = |kernel: u32| {
+        let mut rows = [[0.0; 4]; AHEAD];
+        unrolled!(A in [0 1] { rows[A] = load_staged(kernel, thread + A as u32 * BLOCK); });
+        rows
+    };
     let tasks = part.bands * strips.groups.divisor;
-    let mut turn = 0;
-    while turn < tasks {
-        let active = turn + thread < tasks;
-        // A thread with no strip does another's work, and keeps it to itself.
-        let (band, group) = strips.groups.divide(if active { turn + thread } else { turn });
+    let find = |number: u32| {
+        let (band, column) = strips.groups.divide(number);
         let (plane, strip) = strips.strips.divide(band);
-        let column = group * C as u32;
         let window = first_window + strip * ROWS;
         let top = (window * STRIDE).wrapping_sub(vertical.padding);
         let origin = ((part.plane + plane) as usize * vertical.image as usize)
             .wrapping_add_signed(top.cast_signed() as isize)
             .wrapping_mul(horizontal.image as usize)
             .wrapping_add(column as usize);
+        Task { plane, strip, column, window, top, origin }
+    };
+    let load_pixels = |task: Task, wanted: bool| {
         // SAFETY: zero bits are 0.0.
-        let (mut pixels, mut gradient): (OfStrip<C>, OfStrip<C>) = unsafe { core::mem::zeroed() };
+        let mut pixels: OfStrip = unsafe { core::mem::zeroed() };
         if let Some(x) = x {
-            let covered = horizontal.is_covered(column);
+            let covered = wanted & is_covered::<SIZE, STRIDE>(horizontal, task.column);
             unrolled!(R in [0 1 2 3 4 5 6 7] {
                 unrolled!(P in [0 1 2] {
                     if (P as u32) < STRIDE {
-                        let row = top.wrapping_add(R as u32 * STRIDE + P as u32);
-                        let at = origin.wrapping_add((R * STRIDE as usize + P) * horizontal.image as usize);
+                        let row = task.top.wrapping_add(R as u32 * STRIDE + P as u32);
+                        let at = task.origin.wrapping_add((R * STRIDE as usize + P) * horizontal.image as usize);
                         // A pixel that no window covers is no term: its NaN times the zeros summed for it would be one.
-                        let counts = covered && row < vertical.image && vertical.is_covered(row);
-                        // SAFETY: loaded only where the row is in the image, as the columns are.
-                        pixels[P][R] = unsafe { load_columns::<T, C>(x, counts, at) };
+                        let counts = covered & (row < vertical.image) & is_covered::<SIZE, STRIDE>(vertical, row);
+                        // SAFETY: loaded only where the row is in the image, as the column is.
+                        pixels[P][R] = unsafe { get_if(x, counts, at) };
                     }
                 });
             });
         }
+        pixels
+    };
+
+    // The first loads are under way while the weights are computed.
+    let mut ahead = load_ahead(0);
+    // SAFETY: shared memory holds the weights first, as the plan says.
+    let weights = unsafe { Weights::compute::<{ W }>(shared, mean, var, geometry, strips, part) };
+    // SAFETY: then what is spread along x, and what is staged.
+    let spread_rows = unsafe { shared.offset(weights.len(tables)) };
+    let spread_place = |kernel: u32, table: u32, quad: u32| ((kernel * tables + table) * all_quads + quad) * line;
+    // SAFETY: as above.
+    let staged = unsafe { spread_rows.offset(spread_place(geometry.kernels, 0, 0) * QUAD) };
+
+    for kernel in 0..geometry.kernels {
+        unrolled!(A in [0 1] {
+            let i = thread + A as u32 * BLOCK;
+            if i < all_staged {
+                // SAFETY: each place has one thread.
+                unsafe { staged.store4(i * QUAD, Vec4::from(ahead[A])) };
+            }
+        });
+        let mut i = thread + AHEAD as u32 * BLOCK;
+        while i < all_staged {
+            // SAFETY: as above.
+            unsafe { staged.store4(i * QUAD, Vec4::from(load_staged(kernel, i))) };
+            i += BLOCK;
+        }
+        thread::sync_threads();
+        if kernel + 1 < geometry.kernels {
+            ahead = load_ahead(kernel + 1);
+        }
+
+        let mut i = thread;
+        while i < all_quads * strips.windows.divisor {
+            let (quad, column) = strips.windows.divide(i);
+            // The plane decides only where there are several.
+            let plane = if strips.planes == 1 { 0 } else { strips.quads.divide(quad).0 };
+            let [_, along_x] = weights.of(geometry, plane, kernel);
+            let from = quad * strips.staged.divisor + column + reach;
+            unrolled!(V in [0 1 2] {
+                if V < W {
+                    let table = V as u32 * weights.of_table + along_x;
+                    // SAFETY: the vectors are there; staged before the barrier.
+                    let spread = unsafe {
+                        spread::<SIZE, STRIDE>(geometry, &weights, table, staged, from, first_column + column)
+                    };
+                    unrolled!(P in [0 1 2] {
+                        if (P as u32) < STRIDE {
+                            let at = spread_place(kernel, V as u32, quad) + P as u32 * strips.places + column;
+                            // SAFETY: each place has one thread.
+                            unsafe { spread_rows.store4(at * QUAD, Vec4::from(spread[P])) };
+                        }
+                    });
+                }
+            });
+            i += BLOCK;
+        }
+        thread::sync_threads();
+    }
+
+    let mut turn = 0;
+    while turn < tasks {
+        let active = turn + thread < tasks;
+        // A thread with no strip does another's work, and keeps it to itself.
+        let task = find(if active { turn + thread } else { turn });
+        let pixels = load_pixels(task, active);
+        let Task { plane, strip, column, window, top, origin } = task;
+        // SAFETY: zero bits are 0.0.
+        let mut gradient: OfStrip = unsafe { core::mem::zeroed() };
         // Of the windows over the strip, those that are there.
         let (from, to) = ((window + 1).saturating_sub(size.div_ceil(STRIDE)), (window + ROWS).min(vertical.output));
         let one_vector = from >= vertical.shared_begin && to <= vertical.shared_end;
-        let places: [u32; 2] = core::array::from_fn(|k| {
-            let padded = column + k as u32 + horizontal.padding;
-            padded % STRIDE * strips.places + padded / STRIDE - first_column
-        });
+        let padded = column + horizontal.padding;
+        let place = padded % STRIDE * strips.places + padded / STRIDE - first_column;
+        // Fours of rows of the tile, of which the strip's own begin here.
+        let own = plane * quads + 2 * strip + margin;
         for kernel in 0..geometry.kernels {
             let [along_y, _] = weights.of(geometry, plane, kernel);
             let mut moments = [0.0; 4];
-            let weight_of = |table: u32, case: u32, position: u32| {
-                let at = table * weights.of_table + along_y + case * pitch(vertical) + position;
-                // SAFETY: the vector is there.
-                unsafe { weights.at.load(at) }
-            };
-            // Fours of rows of the tile, of which the strip's own begin here.
-            let own = plane * quads + 2 * strip + margin;
             let mut begin = 0;
             while one_vector && begin * STRIDE < size {
                 // The rows of dy for these taps: the strip's own, and as many above, in fours.
                 let above = taps(SIZE, STRIDE).next_multiple_of(QUAD);
-                // SAFETY: zero bits are 0.0.
-                let mut rows: [[[f32; C]; WINDOW]; W] = unsafe { core::mem::zeroed() };
                 let first_quad = own.wrapping_sub((begin + above) / QUAD);
-                let mut by_weight: [[f32; POSITIONS as usize]; W] = unsafe { core::mem::zeroed() };
-                unrolled!(V in [0 1 2] {
-                    if V < W {
-                        let case = vertical.shared_begin * pitch(vertical);
-                        let at = V as u32 * weights.of_table + along_y + case + begin * STRIDE;
-                        // SAFETY: the vector is there.
-                        by_weight[V] = unsafe { chunk_of_weights::<SIZE>(weights.at, at, size - begin * STRIDE) };
-                    }
-                });
-                unrolled!(Q in [0 1 2 3] {
-                    let last_tap = above.saturating_sub(4 * Q as u32 + 3);
-                    if (Q as u32) < (ROWS + above) / QUAD && (last_tap == 0 || (begin + last_tap) * STRIDE < size) {
-                        unrolled!(V in [0 1 2] {
-                            unrolled!(K in [0 1] {
-                                if V < W && K < C {
-                                    let quad = first_quad.wrapping_add(Q as u32);
-                                    let at = spread_place(kernel, V as u32, quad) + places[K];
-                                    // SAFETY: written before the barrier.
-                                    let four = unsafe { load_quad(shared, at) };
-                                    unrolled!(R in [0 1 2 3] { rows[V][4 * Q + R][K] = four[R]; });
-                                }
-                            });
-                        });
-                    }
-                });
+                let rows_of = |table: u32| {
+                    // SAFETY: zero bits are 0.0.
+                    let mut rows: [f32; WINDOW] = unsafe { core::mem::zeroed() };
+                    unrolled!(Q in [0 1 2 3] {
+                        let last_tap = above.saturating_sub(4 * Q as u32 + 3);
+                        if (Q as u32) < (ROWS + above) / QUAD && (last_tap == 0 || (begin + last_tap) * STRIDE < size) {
+                            let at = spread_place(kernel, table, first_quad.wrapping_add(Q as u32)) + place;
+                            // SAFETY: written before the barrier.
+                            let four = unsafe { load_quad(spread_rows, at) };
+                            unrolled!(R in [0 1 2 3] { rows[4 * Q + R] = four[R]; });
+                        }
+                    });
+                    rows
+                };
+                let case = vertical.shared_begin * pitch(vertical);
+                let vector = along_y + case + begin * STRIDE;
+                // SAFETY: the vector is there.
+                let by_weight = unsafe { chunk_of_weights::<SIZE>(weights.at, vector, size - begin * STRIDE) };
+                let rows = rows_of(0);
                 unrolled!(I in [0 1 2 3 4 5 6 7] {
                     unrolled!(P in [0 1 2] {
                         let position = (begin + I as u32) * STRIDE + P as u32;
                         if (I as u32) < taps(SIZE, STRIDE) && (P as u32) < STRIDE && position < size {
-                            let weight = by_weight[0][I * STRIDE as usize + P];
+                            let weight = by_weight[I * STRIDE as usize + P];
                             unrolled!(R in [0 1 2 3 4 5 6 7] {
-                                unrolled!(K in [0 1] {
-                                    if K < C {
-                                        let (sum, row) = (gradient[P][R][K], rows[0][above as usize + R - I][K]);
-                                        gradient[P][R][K] = float::fma(weight, row, sum);
-                                    }
-                                });
+                                let row = above as usize + R - I;
+                                gradient[P][R] = float::fma(weight, rows[row], gradient[P][R]);
                             });
                             if W == 3 {
-                                // The gradients by this weight, and by what dy was spread with.
-                                let mut by = [0.0; 3];
+                                // The gradient by this weight.
+                                let mut by = 0.0;
                                 unrolled!(R in [0 1 2 3 4 5 6 7] {
-                                    unrolled!(V in [0 1 2] {
-                                        let row = rows[V % W][above as usize + R - I][0];
-                                        by[V] = float::fma(pixels[P][R][0], row, by[V]);
-                                    });
+                                    by = float::fma(pixels[P][R], rows[above as usize + R - I], by);
                                 });
-                                let [by_mean, by_var] = [1, 2].map(|v| by_weight[v % W][I * STRIDE as usize + P]);
-                                add_moments(&mut moments, by, weight, by_mean, by_var);
+                                let at = vector + I as u32 * STRIDE + P as u32;
+                                // SAFETY: the vectors are there.
+                                unsafe {
+                                    let by_mean = weights.at.load(at + weights.of_table);
+                                    let by_var = weights.at.load(at + 2 * weights.of_table);
+                                    moments[0] = float::fma(by_mean, by, moments[0]);
+                                    moments[2] = float::fma(by_var, by, moments[2]);
+                                }
                             }
                         }
                     });
                 });
+                if W == 3 {
+                    // What the pixels sum to along y.
+                    // SAFETY: zero bits are 0.0.
+                    let mut pooled: [f32; WINDOW] = unsafe { core::mem::zeroed() };
+                    unrolled!(I in [0 1 2 3 4 5 6 7] {
+                        unrolled!(P in [0 1 2] {
+                            let position = (begin + I as u32) * STRIDE + P as u32;
+                            if (I as u32) < taps(SIZE, STRIDE) && (P as u32) < STRIDE && position < size {
+                                let weight = by_weight[I * STRIDE as usize + P];
+                                unrolled!(R in [0 1 2 3 4 5 6 7] {
+                                    let row = above as usize + R - I;
+                                    pooled[row] = float::fma(weight, pixels[P][R], pooled[row]);
+                                });
+                            }
+                        });
+                    });
+                    let (by_mean, by_var) = (rows_of(1), rows_of(2));
+                    unrolled!(R in [0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15] {
+                        // The windows over the strip that these taps lead to.
+                        if (R as u32) < above + ROWS && R as u32 + taps(SIZE, STRIDE) > above {
+                            moments[1] = float::fma(by_mean[R], pooled[R], moments[1]);
+                            moments[3] = float::fma(by_var[R], pooled[R], moments[3]);
+                        }
+                    });
+                }
                 begin += taps(SIZE, STRIDE);
             }
             // Windows that are cut off have vectors of their own: few strips have such.
             let mut tap = 0;
-            while !one_vector && tap * STRIDE < size {
+            // (`SIZE` is not used, so that the loop stays one.)
+            while !one_vector && tap * STRIDE < vertical.size {
                 unrolled!(R in [0 1 2 3 4 5 6 7] {
                     let row = own * QUAD + R as u32 - tap;
                     // Outside of the output are zeros: any vector does.
                     let case = vertical.case((window + R as u32).saturating_sub(tap).min(vertical.output - 1));
-                    let mut of_row: [[f32; C]; W] = [[0.0; C]; W];
+                    let mut of_row = [0.0; W];
                     unrolled!(V in [0 1 2] {
-                        unrolled!(K in [0 1] {
-                            if V < W && K < C {
-                                let at = spread_place(kernel, V as u32, row / QUAD) + places[K];
-                                // SAFETY: written before the barrier.
-                                of_row[V][K] = unsafe { shared.load(at * QUAD + row % QUAD) };
-                            }
-                        });
+                        if V < W {
+                            let at = spread_place(kernel, V as u32, row / QUAD) + place;
+                            // SAFETY: written before the barrier.
+                            of_row[V] = unsafe { spread_rows.load(at * QUAD + row % QUAD) };
+                        }
                     });
                     unrolled!(P in [0 1 2] {
                         let position = tap * STRIDE + P as u32;
-                        if (P as u32) < STRIDE && position < size {
-                            let weight = weight_of(0, case, position);
-                            unrolled!(K in [0 1] {
-                                if K < C {
-                                    gradient[P][R][K] = float::fma(weight, of_row[0][K], gradient[P][R][K]);
-                                }
-                            });
+                        if (P as u32) < STRIDE && position < vertical.size {
+                            let weight_of = |table: u32| {
+                                let at = table * weights.of_table + along_y + case * pitch(vertical) + position;
+                                // SAFETY: the vector is there.
+                                unsafe { weights.at.load(at) }
+                            };
+                            let weight = weight_of(0);
+                            gradient[P][R] = float::fma(weight, of_row[0], gradient[P][R]);
                             if W == 3 {
                                 let mut by = [0.0; 3];
-                                unrolled!(V in [0 1 2] { by[V] = pixels[P][R][0] * of_row[V % W][0]; });
-                                let [by_mean, by_var] = [1, 2].map(|table| weight_of(table, case, position));
-                                add_moments(&mut moments, by, weight, by_mean, by_var);
+                                unrolled!(V in [0 1 2] { by[V] = pixels[P][R] * of_row[V % W]; });
+                                moments[0] = float::fma(weight_of(1), by[0], moments[0]);
+                                moments[1] = float::fma(weight, by[1], moments[1]);
+                                moments[2] = float::fma(weight_of(2), by[0], moments[2]);
+                                moments[3] = float::fma(weight, by[2], moments[3]);
                             }
                         }
                     });
@@ -363,11 +348,9 @@ pub(super) unsafe fn tile<T: Storage, const SIZE: u32, const STRIDE: u32, const 
                     unrolled!(P in [0 1 2] {
                         if (P as u32) < STRIDE {
                             let (inside, at) = place(R, P);
-                            // SAFETY: the row is in the image, as the columns are; one thread has them.
-                            let old: [f32; C] = unsafe { load_columns(dx.as_global(), inside, at) };
-                            unrolled!(K in [0 1] {
-                                if K < C { gradient[P][R][K] = float::fma(dx_beta, old[K], gradient[P][R][K]); }
-                            });
+                            // SAFETY: the row is in the image, as the column is; one thread has it.
+                            let old = unsafe { get_if(dx.as_global(), inside, at) };
+                            gradient[P][R] = float::fma(dx_beta, old, gradient[P][R]);
                         }
                     });
                 });
@@ -377,7 +360,7 @@ pub(super) unsafe fn tile<T: Storage, const SIZE: u32, const STRIDE: u32, const 
                     if (P as u32) < STRIDE {
                         let (inside, at) = place(R, P);
                         // SAFETY: as above.
-                        unsafe { store_columns(dx, inside, at, gradient[P][R]) };
+                        unsafe { dx.store_if(inside, at, T::from_f32(gradient[P][R])) };
                     }
                 });
             });
@@ -386,14 +369,84 @@ pub(super) unsafe fn tile<T: Storage, const SIZE: u32, const STRIDE: u32, const 
     }
 }
 
-/// Adds what pixels under one weight along y give: `by` are the sums of `x` times `dy` spread along x by the weights and by
-/// their derivatives by mean and by variance.
+/// A thread's strip of one column.
+#[derive(Clone, Copy)]
+struct Task {
+    /// Of the block's, both.
+    plane: u32,
+    strip: u32,
+    column: u32,
+    /// The window that begins in the strip's first row.
+    window: u32,
+    /// The strip's first row, and where the column has it; both wrap where it is above the image.
+    top: u32,
+    origin: usize,
+}
+
+/// Four rows of `dy`, spread along x by a table's weights from `table` on: what the columns of the image have of them in
+/// which window number `window` begins and those after it by less than the stride. `from` is that window's place.
+///
+/// # Safety
+/// The vectors are there, and the rows, with zeros where `dy` ends.
 #[inline(always)]
-fn add_moments(moments: &mut [f32; 4], by: [f32; 3], weight: f32, by_mean: f32, by_var: f32) {
-    moments[0] = float::fma(by_mean, by[0], moments[0]);
-    moments[1] = float::fma(weight, by[1], moments[1]);
-    moments[2] = float::fma(by_var, by[0], moments[2]);
-    moments[3] = float::fma(weight, by[2], moments[3]);
+unsafe fn spread<const SIZE: u32, const STRIDE: u32>(
+    geometry: &Geometry,
+    weights: &Weights,
+    table: u32,
+    staged: Shared<f32>,
+    from: u32,
+    window: u32,
+) -> [[f32; 4]; super::MAX_STRIDE as usize] {
+    let horizontal = &geometry.axes[1];
+    let size = if SIZE == 0 { horizontal.size } else { SIZE };
+    // SAFETY: zero bits are 0.0.
+    let mut spread: [[f32; 4]; super::MAX_STRIDE as usize] = unsafe { core::mem::zeroed() };
+    let one_vector = horizontal.cases == 1;
+    let mut begin = 0;
+    while one_vector && begin * STRIDE < size {
+        // SAFETY: the caller's.
+        let by = unsafe { chunk_of_weights::<SIZE>(weights.at, table + begin * STRIDE, size - begin * STRIDE) };
+        unrolled!(I in [0 1 2 3 4 5 6 7] {
+            let tap = begin + I as u32;
+            if (I as u32) < taps(SIZE, STRIDE) && tap * STRIDE < size {
+                // SAFETY: the caller's.
+                let rows = unsafe { load_quad(staged, from - tap) };
+                unrolled!(P in [0 1 2] {
+                    if (P as u32) < STRIDE && tap * STRIDE + (P as u32) < size {
+                        unrolled!(R in [0 1 2 3] {
+                            spread[P][R] = float::fma(by[I * STRIDE as usize + P], rows[R], spread[P][R]);
+                        });
+                    }
+                });
+            }
+        });
+        begin += taps(SIZE, STRIDE);
+    }
+    // Windows that are cut off have vectors of their own.
+    let mut tap = 0;
+    while !one_vector && tap * STRIDE < horizontal.size {
+        // Outside of the output are zeros: any vector does.
+        let case = horizontal.case(window.saturating_sub(tap).min(horizontal.output - 1));
+        let at = table + case * pitch(horizontal) + tap * STRIDE;
+        // SAFETY: the caller's.
+        let rows = unsafe { load_quad(staged, from - tap) };
+        unrolled!(P in [0 1 2] {
+            if (P as u32) < STRIDE && tap * STRIDE + (P as u32) < horizontal.size {
+                // SAFETY: the caller's.
+                let weight = unsafe { weights.at.load(at + P as u32) };
+                unrolled!(R in [0 1 2 3] { spread[P][R] = float::fma(weight, rows[R], spread[P][R]); });
+            }
+        });
+        tap += 1;
+    }
+    spread
+}
+
+/// Whether any window covers this pixel of the image; anything for one before or after it.
+#[inline(always)]
+fn is_covered<const SIZE: u32, const STRIDE: u32>(axis: &Axis, pixel: u32) -> bool {
+    let (size, padded) = (if SIZE == 0 { axis.size } else { SIZE }, pixel.wrapping_add(axis.padding));
+    (padded < (axis.output - 1) * STRIDE + size) & (padded % STRIDE < size)
 }
 
 /// Windows over a pixel that are taken at once.

@@ -2,20 +2,31 @@
 
 use cuda_std::prelude::*;
 
-use super::{
-    BLOCK, POSITIONS, Part, QUAD, ROWS, Strips, Weights, chunk, chunk_of_weights, load_columns, load_quad, pitch,
-};
-use crate::gaussian_pool::Geometry;
+use super::{BLOCK, POSITIONS, Part, QUAD, ROWS, Strips, Weights, chunk, chunk_of_weights, load_quad, pitch};
+use crate::gaussian_pool::{Geometry, divide, get_if};
 
 /// Rows of the image that a strip covers with as many positions, at most.
 const COVERED: usize = ((ROWS - 1) * super::MAX_STRIDE + POSITIONS) as usize;
 
-/// What a strip covers of some columns of the image.
-type Covered<const C: usize> = [[f32; C]; COVERED];
+/// What a strip covers of a column of the image.
+type Covered = [f32; COVERED];
+
+/// A thread's strip of one column.
+#[derive(Clone, Copy)]
+struct Task {
+    band: u32,
+    /// Of the block's.
+    plane: u32,
+    /// The strip's first row of the output.
+    first: u32,
+    column: u32,
+    /// The first row of the image that it covers, and where the column has it; both wrap where it is above the image.
+    top: u32,
+    origin: usize,
+}
 
 /// `y[n, c*K + k]` = `x[n, c]` pooled by Gaussian `k` of the channel's set. The grid has a block for each tile, of each plane
-/// or group of planes. `SIZE` is both sides of the window, or 0 for any; a thread loads `C` columns at once, which is one or,
-/// where rows have an even number of elements, two.
+/// or group of planes. `SIZE` is both sides of the window, or 0 for any.
 ///
 /// Bound by memory for windows of known sizes and one Gaussian; then by the instructions issued.
 ///
@@ -24,13 +35,10 @@ type Covered<const C: usize> = [[f32; C]; COVERED];
 /// Gaussian; `strips` is what [`Strips::forward`] made of `geometry`, whose strides are `STRIDE`.
 #[kernel(
     block = BLOCK,
-    min_blocks = 3,
-    instances(
-        T = [f32, f16, bf16],
-        (SIZE, STRIDE, C) = [(0, 1, 1), (0, 2, 1), (0, 3, 1), (3, 2, 1), (3, 2, 2), (11, 2, 1), (11, 2, 2)]
-    )
+    min_blocks = if SIZE == 0 { 3 } else { 4 },
+    instances(T = [f32, f16, bf16], (SIZE, STRIDE) = [(0, 1), (0, 2), (0, 3), (3, 2), (11, 2)])
 )]
-pub unsafe fn gaussian_pool_forward_strips<T: Storage, const SIZE: u32, const STRIDE: u32, const C: usize>(
+pub unsafe fn gaussian_pool_forward_strips<T: Storage, const SIZE: u32, const STRIDE: u32>(
     x: Global<T>,
     mean: Global<f32>,
     var: Global<f32>,
@@ -41,12 +49,49 @@ pub unsafe fn gaussian_pool_forward_strips<T: Storage, const SIZE: u32, const ST
     let shared = dynamic_shared::<f32>();
     let [vertical, horizontal] = &geometry.axes;
     let part = Part::of_block(&geometry, &strips);
+    let kernels = geometry.kernels;
+    let size = if SIZE == 0 { vertical.size } else { SIZE };
+    let image = vertical.image as usize * horizontal.image as usize;
+    let tasks = part.bands * strips.groups.divisor;
+    let find = |task: u32| {
+        let (band, column) = strips.groups.divide(task);
+        let (plane, strip) = strips.strips.divide(band);
+        let first = (part.strip + strip) * ROWS;
+        let top = (first * STRIDE).wrapping_sub(vertical.padding);
+        let origin = ((part.plane + plane) as usize * image)
+            .wrapping_add_signed(top.cast_signed() as isize * horizontal.image as isize)
+            .wrapping_add(column as usize);
+        Task { band, plane, first, column, top, origin }
+    };
+    // The rows that these positions of the windows cover, all loads under way at once. `turn` is the task's number, below
+    // 2³¹, which changes nothing; but the compiler cannot know that, or it would keep the distances of all rows in registers
+    // from one turn to the next.
+    let load = |task: Task, wanted: bool, begin: u32, turn: u32| {
+        let width = (horizontal.image + (turn >> 31)) as usize;
+        // SAFETY: zero bits are 0.0.
+        let mut covered: Covered = unsafe { core::mem::zeroed() };
+        unrolled!(I in [0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32] {
+            let above = I as u32;
+            if above < (ROWS - 1) * STRIDE + chunk(SIZE) {
+                let row = task.top.wrapping_add(begin + above);
+                let needed = wanted & (SIZE != 0 || above < (ROWS - 1) * STRIDE + (size - begin));
+                let at = task.origin.wrapping_add((begin + above) as usize * width);
+                // SAFETY: loaded only where the row is in the image, as the column is.
+                covered[I] = unsafe { get_if(x, needed & (row < vertical.image), at) };
+            }
+        });
+        covered
+    };
+
+    // The first loads are under way while the weights are computed.
+    let mut number = thread::thread_idx_x();
+    let mut task = find(number);
+    let mut ahead = if SIZE == 0 { no_rows() } else { load(task, number < tasks, 0, number) };
     // SAFETY: shared memory holds the weights and then the sums, as the plan says; `of_gaussian` is a multiple of 4.
     let (weights, sums) = unsafe {
         let weights = Weights::compute::<1>(shared, mean, var, &geometry, &strips, &part);
         (weights, shared.offset(weights.len(1)))
     };
-    let kernels = geometry.kernels;
     // Fours of rows of one half of a band, and the two halves of a Gaussian's.
     let half = STRIDE * strips.places;
     let band_place = |kernel: u32, band: u32| (kernel * part.bands + band) * 2 * half;
@@ -60,7 +105,7 @@ pub unsafe fn gaussian_pool_forward_strips<T: Storage, const SIZE: u32, const ST
     if around > 0 {
         let mut i = thread::thread_idx_x();
         while i < kernels * part.bands * 2 * around {
-            let (band_half, column) = super::divide(i, around);
+            let (band_half, column) = divide(i, around);
             let column = if column < horizontal.padding { column } else { column - horizontal.padding + end };
             // SAFETY: columns up to the last that a window covers have places.
             unsafe { sums.store4((band_half * half + place(column)) * QUAD, Vec4::splat(0.0)) };
@@ -69,100 +114,75 @@ pub unsafe fn gaussian_pool_forward_strips<T: Storage, const SIZE: u32, const ST
     }
     thread::sync_threads();
 
-    let size = if SIZE == 0 { vertical.size } else { SIZE };
-    let image = vertical.image as usize * horizontal.image as usize;
-    let mut task = thread::thread_idx_x();
-    while task < part.bands * strips.groups.divisor {
-        let (band, group) = strips.groups.divide(task);
-        let (plane, strip) = strips.strips.divide(band);
-        let first = (part.strip + strip) * ROWS;
-        let column = group * C as u32;
-        let top = (first * STRIDE).wrapping_sub(vertical.padding);
-        let origin = ((part.plane + plane) as usize * image)
-            .wrapping_add_signed(top.cast_signed() as isize * horizontal.image as isize)
-            .wrapping_add(column as usize);
-        // The rows that these positions of the windows cover, all loads under way at once.
-        let load = |begin: u32| {
-            // SAFETY: zero bits are 0.0.
-            let mut covered: Covered<C> = unsafe { core::mem::zeroed() };
-            unrolled!(I in [0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32] {
-                let above = I as u32;
-                if above < (ROWS - 1) * STRIDE + chunk(SIZE) {
-                    let row = top.wrapping_add(begin + above);
-                    let needed = SIZE != 0 || above < (ROWS - 1) * STRIDE + (size - begin);
-                    let at = origin.wrapping_add((begin + above) as usize * horizontal.image as usize);
-                    // SAFETY: loaded only where the row is in the image, as the columns are.
-                    covered[I] = unsafe { load_columns::<T, C>(x, needed & (row < vertical.image), at) };
-                }
-            });
-            covered
-        };
-        let once = if SIZE != 0 {
-            load(0)
-        } else {
-            // SAFETY: zero bits are 0.0.
-            unsafe { core::mem::zeroed() }
-        };
+    while number < tasks {
+        let first = task.first;
         let one_vector = first >= vertical.shared_begin && (first + ROWS).min(vertical.output) <= vertical.shared_end;
-        let mut kernel = 0;
-        while kernel < kernels {
-            let [along_y, _] = weights.of(&geometry, plane, kernel);
+        for kernel in 0..kernels {
+            let [along_y, _] = weights.of(&geometry, task.plane, kernel);
             // SAFETY: zero bits are 0.0.
-            let mut totals: [[f32; C]; ROWS as usize] = unsafe { core::mem::zeroed() };
+            let mut totals: [f32; ROWS as usize] = unsafe { core::mem::zeroed() };
             let mut begin = 0;
-            while one_vector && begin < size {
-                let covered = if SIZE == 0 { load(begin) } else { once };
-                let at = along_y + vertical.shared_begin * pitch(vertical) + begin;
-                // SAFETY: the vector is there.
-                let weights = unsafe { chunk_of_weights::<SIZE>(weights.at, at, size - begin) };
-                unrolled!(I in [0 1 2 3 4 5 6 7 8 9 10 11] {
-                    if (I as u32) < chunk(SIZE) && (SIZE != 0 || begin + (I as u32) < size) {
-                        unrolled!(R in [0 1 2 3 4 5 6 7] {
-                            unrolled!(K in [0 1] {
-                                if K < C {
-                                    totals[R][K] =
-                                        float::fma(weights[I], covered[R * STRIDE as usize + I][K], totals[R][K]);
-                                }
+            // Where the size is not known, windows that are cut off come below.
+            while (one_vector || SIZE != 0) && begin < size {
+                let covered = if SIZE == 0 { load(task, true, begin, number) } else { ahead };
+                if one_vector {
+                    let at = along_y + vertical.shared_begin * pitch(vertical) + begin;
+                    // SAFETY: the vector is there.
+                    let weights = unsafe { chunk_of_weights::<SIZE>(weights.at, at, size - begin) };
+                    unrolled!(I in [0 1 2 3 4 5 6 7 8 9 10 11] {
+                        if (I as u32) < chunk(SIZE) && (SIZE != 0 || begin + (I as u32) < size) {
+                            unrolled!(R in [0 1 2 3 4 5 6 7] {
+                                totals[R] = float::fma(weights[I], covered[R * STRIDE as usize + I], totals[R]);
                             });
+                        }
+                    });
+                } else if SIZE != 0 {
+                    unrolled!(R in [0 1 2 3 4 5 6 7] {
+                        // A row past the output is summed with another's weights and not stored.
+                        let case = vertical.case((first + R as u32).min(vertical.output - 1));
+                        let at = along_y + case * pitch(vertical) + begin;
+                        unrolled!(I in [0 1 2 3 4 5 6 7 8 9 10 11] {
+                            if (I as u32) < chunk(SIZE) && (SIZE != 0 || begin + (I as u32) < size) {
+                                // SAFETY: the vector is there.
+                                let weight = unsafe { weights.at.load(at + I as u32) };
+                                totals[R] = float::fma(weight, covered[R * STRIDE as usize + I], totals[R]);
+                            }
                         });
-                    }
-                });
+                    });
+                }
                 begin += chunk(SIZE);
             }
-            // Windows that are cut off have vectors of their own: few strips have such.
             let mut position = 0;
-            while !one_vector && position < size {
+            while SIZE == 0 && !one_vector && position < size {
+                let width = (horizontal.image + (position >> 31)) as usize;
                 unrolled!(R in [0 1 2 3 4 5 6 7] {
-                    // A row past the output is summed with another's weights and not stored.
                     let case = vertical.case((first + R as u32).min(vertical.output - 1));
                     let above = R as u32 * STRIDE + position;
-                    let at = origin.wrapping_add(above as usize * horizontal.image as usize);
-                    // SAFETY: the vector is there; loaded only where the row is in the image, as the columns are.
+                    let at = task.origin.wrapping_add(above as usize * width);
+                    // SAFETY: the vector is there; loaded only where the row is in the image, as the column is.
                     let (weight, row) = unsafe {
                         (
                             weights.at.load(along_y + case * pitch(vertical) + position),
-                            load_columns::<T, C>(x, top.wrapping_add(above) < vertical.image, at),
+                            get_if(x, task.top.wrapping_add(above) < vertical.image, at),
                         )
                     };
-                    unrolled!(K in [0 1] { if K < C { totals[R][K] = float::fma(weight, row[K], totals[R][K]); } });
+                    totals[R] = float::fma(weight, row, totals[R]);
                 });
                 position += 1;
             }
-            unrolled!(K in [0 1] {
-                if K < C {
-                    let at = (band_place(kernel, band) + place(column + horizontal.padding + K as u32)) * QUAD;
-                    let of = totals.map(|row| row[K % C]);
-                    let [a, b, c, d, e, f, g, h] = of;
-                    // SAFETY: each column of the image has a place, and one thread.
-                    unsafe {
-                        sums.store4(at, Vec4::new(a, b, c, d));
-                        sums.store4(at + half * QUAD, Vec4::new(e, f, g, h));
-                    }
-                }
-            });
-            kernel += 1;
+            let at = (band_place(kernel, task.band) + place(task.column + horizontal.padding)) * QUAD;
+            let [a, b, c, d, e, f, g, h] = totals;
+            // SAFETY: each column of the image has a place, and one thread.
+            unsafe {
+                sums.store4(at, Vec4::new(a, b, c, d));
+                sums.store4(at + half * QUAD, Vec4::new(e, f, g, h));
+            }
         }
-        task += BLOCK;
+        number += BLOCK;
+        task = find(number);
+        if SIZE != 0 {
+            ahead = load(task, number < tasks, 0, number);
+        }
     }
     thread::sync_threads();
 
@@ -205,4 +225,10 @@ pub unsafe fn gaussian_pool_forward_strips<T: Storage, const SIZE: u32, const ST
         });
         task += BLOCK;
     }
+}
+
+#[inline(always)]
+fn no_rows() -> Covered {
+    // SAFETY: zero bits are 0.0.
+    unsafe { core::mem::zeroed() }
 }

@@ -9,7 +9,7 @@
 //!   After a barrier a thread takes the strip's windows at one column and sums these along x.
 //! - [`gaussian_pool_backward_strips`]: the rows of `dy` whose windows reach into the tile go to shared memory, with zeros
 //!   around the plane; then a thread spreads four rows of them along x, where a window's column gives a stride's columns of
-//!   the image; then it gathers along y a strip of one or two columns of the image, `ROWS * stride` rows, which it stores.
+//!   the image; then it gathers along y a strip of one column of the image, `ROWS * stride` rows, which it stores.
 //! - [`gaussian_pool_backward_parameters_strips`] does the same with `dy` spread by the weights and by both their
 //!   derivatives. A thread holds its part of `x` in registers; each weight along y meets the sum of `x` times what it is the
 //!   weight of, so that both parameters along y cost one sum.
@@ -88,7 +88,7 @@ pub struct Strips {
     pub variances: u32,
     /// Strips of a tile; the last may have fewer.
     pub strips: Divisor,
-    /// Groups of columns that threads take, of the image.
+    /// Columns of the image.
     pub groups: Divisor,
     /// Gaussians of a plane.
     pub kernels: Divisor,
@@ -131,8 +131,8 @@ struct Needs {
 }
 
 impl Strips {
-    /// For the forward pass, with so many columns to a thread; none where the kernels cannot.
-    pub fn forward(geometry: &Geometry, variances: u32, columns: u32) -> Option<Plan> {
+    /// For the forward pass; none where the kernels cannot.
+    pub fn forward(geometry: &Geometry, variances: u32) -> Option<Plan> {
         let [vertical, horizontal] = geometry.axes;
         let stride = Self::stride(geometry)?;
         let covered = (horizontal.output - 1) * stride + horizontal.size;
@@ -142,14 +142,14 @@ impl Strips {
             tile: 0,
             strip: geometry.kernels.checked_mul(ROWS * stride)?.checked_mul(places)?,
             tables: 1,
-            groups: horizontal.image.div_ceil(columns),
+            groups: horizontal.image,
             mixed: true,
         };
         Self::plan(geometry, variances, places, horizontal.output, [1, 1], needs)
     }
 
     /// For the backward pass, `tables` of the weights and their derivatives, 1 or 3; none where the kernels cannot.
-    pub fn backward(geometry: &Geometry, variances: u32, columns: u32, tables: u32) -> Option<Plan> {
+    pub fn backward(geometry: &Geometry, variances: u32, tables: u32) -> Option<Plan> {
         let [vertical, horizontal] = geometry.axes;
         let stride = Self::stride(geometry)?;
         let windows = (horizontal.padding + horizontal.image - 1) / stride - horizontal.padding / stride + 1;
@@ -162,7 +162,7 @@ impl Strips {
             tile: line.checked_mul(margin(&vertical, stride) * QUAD)?,
             strip: line.checked_mul(ROWS)?,
             tables,
-            groups: horizontal.image.div_ceil(columns),
+            groups: horizontal.image,
             mixed: tables == 1 || geometry.sets == 1,
         };
         Self::plan(geometry, variances, places, windows, [staged, margin(&vertical, stride)], needs)
@@ -302,7 +302,7 @@ impl Weights {
     /// # Safety
     /// `at` holds them; `mean` and `var` what the geometry says.
     #[inline(always)]
-    unsafe fn compute<const W: u32>(
+    unsafe fn compute<const W: usize>(
         at: Shared<f32>,
         mean: Global<f32>,
         var: Global<f32>,
@@ -400,40 +400,4 @@ unsafe fn chunk_of_weights<const SIZE: u32>(from: Shared<f32>, at: u32, left: u3
 unsafe fn load_quad(from: Shared<f32>, i: u32) -> [f32; 4] {
     // SAFETY: the caller's.
     unsafe { from.load4(i * QUAD) }.to_array()
-}
-
-/// One or two neighbours from `i` on, or zeros.
-///
-/// # Safety
-/// `from` holds them if `inside`; two begin at an even place.
-#[inline(always)]
-unsafe fn load_columns<T: Storage, const C: usize>(from: Global<T>, inside: bool, i: usize) -> [f32; C] {
-    let zero = T::from_f32(0.0);
-    let mut columns = [0.0; C];
-    // SAFETY: the caller's.
-    unsafe {
-        if C == 1 {
-            columns[0] = from.load_if(inside, i, zero).to_f32();
-        } else {
-            let both = from.load2_if(inside, i, Vec2::splat(zero)).map(T::to_f32).to_array();
-            unrolled!(K in [0 1] { if K < C { columns[K] = both[K]; } });
-        }
-    }
-    columns
-}
-
-/// Stores one or two neighbours from `i` on, if `inside`.
-///
-/// # Safety
-/// As [`load_columns`]; nobody else uses them.
-#[inline(always)]
-unsafe fn store_columns<T: Storage, const C: usize>(out: GlobalMut<T>, inside: bool, i: usize, values: [f32; C]) {
-    // SAFETY: the caller's.
-    unsafe {
-        if C == 1 {
-            out.store_if(inside, i, T::from_f32(values[0]));
-        } else {
-            out.store2_if(inside, i, Vec2::new(T::from_f32(values[0]), T::from_f32(values[C - 1])));
-        }
-    }
 }

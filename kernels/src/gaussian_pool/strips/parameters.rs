@@ -3,7 +3,7 @@
 use cuda_std::prelude::*;
 
 use super::backward::tile;
-use super::{BLOCK, Part, Strips, Weights};
+use super::{BLOCK, Part, Strips};
 use crate::gaussian_pool::{Geometry, SUMS_PER_GAUSSIAN, divide};
 
 /// Warps of a block.
@@ -17,7 +17,7 @@ const WARPS: u32 = BLOCK / warp::WARP_SIZE;
 /// The module's, as for that kernel, with three tables; `x` holds the planes.
 #[kernel(
     block = BLOCK,
-    min_blocks = 2,
+    min_blocks = 3,
     instances(T = [f32, f16, bf16], (SIZE, STRIDE) = [(0, 1), (0, 2), (0, 3), (3, 2), (11, 2)])
 )]
 pub unsafe fn gaussian_pool_backward_parameters_strips<T: Storage, const SIZE: u32, const STRIDE: u32>(
@@ -32,14 +32,9 @@ pub unsafe fn gaussian_pool_backward_parameters_strips<T: Storage, const SIZE: u
     strips: Strips,
 ) {
     let (part, shared) = (Part::of_block(&geometry, &strips), dynamic_shared::<f32>());
-    // What each warp has summed for each Gaussian, then the weights.
-    let of_warps = WARPS * geometry.kernels * SUMS_PER_GAUSSIAN;
-    // SAFETY: shared memory holds both first, as the plan says.
-    let (weights, rest) = unsafe {
-        let at = shared.offset(of_warps);
-        let weights = Weights::compute::<3>(at, mean, var, &geometry, &strips, &part);
-        (weights, at.offset(weights.len(3)))
-    };
+    // What each warp has summed for each Gaussian stands first.
+    // SAFETY: shared memory holds it and the rest, as the plan says.
+    let rest = unsafe { shared.offset(WARPS * geometry.kernels * SUMS_PER_GAUSSIAN) };
     let (warp, lane) = (thread::thread_idx_x() / warp::WARP_SIZE, warp::lane_id());
     let place = |warp: u32, kernel: u32| (warp * geometry.kernels + kernel) * SUMS_PER_GAUSSIAN;
     let mut i = lane;
@@ -60,7 +55,7 @@ pub unsafe fn gaussian_pool_backward_parameters_strips<T: Storage, const SIZE: u
     };
     // SAFETY: passed on.
     unsafe {
-        tile::<T, SIZE, STRIDE, 1, 3>(dy, Some(x), dx, dx_beta, &geometry, &strips, &part, &weights, rest, add);
+        tile::<T, SIZE, STRIDE, 3>(dy, Some(x), [mean, var], dx, dx_beta, &geometry, &strips, &part, rest, add);
     }
     thread::sync_threads();
     let mut i = thread::thread_idx_x();
