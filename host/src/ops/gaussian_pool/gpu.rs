@@ -2,8 +2,8 @@
 
 use cuda_std::launch::{DeviceMemory, LaunchDims};
 use kernels::gaussian_pool::strips::{
-    BLOCK as STRIPS_BLOCK, GaussianPoolBackwardParametersStrips, GaussianPoolBackwardStrips, GaussianPoolForwardStrips,
-    Plan as StripsPlan, Strips,
+    BACKWARD_BLOCK, FORWARD_BLOCK, GaussianPoolBackwardParametersStrips, GaussianPoolBackwardStrips,
+    GaussianPoolForwardStrips, PARAMETERS_BLOCK, Plan as StripsPlan, Strips,
 };
 use kernels::gaussian_pool::{
     Axis, BLOCK, DERIVATIVES_ENTRY, GaussianPoolBackward, GaussianPoolBackwardParameters, GaussianPoolForward,
@@ -99,7 +99,7 @@ impl<T: Real> Forward<'_, T> {
         for_storage!(T as S, op, "x", gpu, {
             let (x, y) = (self.x.gpu::<S>(op, "x")?, self.y.gpu_mut::<S>(op, "y")?);
             let (mean, var) = (self.mean.gpu::<f32>(op, "mean")?, self.var.gpu::<f32>(op, "var")?);
-            let (dims, strips) = (dims(launch), launch.strips);
+            let (dims, strips) = (dims(launch, FORWARD_BLOCK), launch.strips);
             for_window!(geometry.axes, SIZE, STRIDE, {
                 // SAFETY: `x` and `y` have the shapes and the layout that `geometry` was made of, and the parameters theirs;
                 // the grid and the shared memory are the plan's.
@@ -183,7 +183,7 @@ impl<T: Real> Backward<'_, T> {
         let parts = if parameters { launch.blocks as usize * plan.kernels * SUMS_PER_GAUSSIAN as usize } else { 0 };
         let mut workspace = gpu.workspace(parts)?;
         let mut sums = workspace.as_slice_mut();
-        let (dims, strips) = (dims(launch), launch.strips);
+        let (dims, strips) = (dims(launch, if parameters { PARAMETERS_BLOCK } else { BACKWARD_BLOCK }), launch.strips);
         for_storage!(T as S, op, "x", gpu, {
             let dy = self.dy.gpu::<S>(op, "dy")?;
             let (mut dx, dx_beta) = match self.dx {
@@ -262,8 +262,8 @@ fn strips(plan: &Plan, launch: Option<StripsPlan>) -> Option<StripsPlan> {
 }
 
 /// The shape of a launch by strips.
-fn dims(launch: StripsPlan) -> LaunchDims {
-    LaunchDims::new(launch.blocks as u32, STRIPS_BLOCK).with_shared(launch.shared_bytes)
+fn dims(launch: StripsPlan, threads: u32) -> LaunchDims {
+    LaunchDims::new(launch.blocks as u32, threads).with_shared(launch.shared_bytes)
 }
 
 /// Neighbouring channels that a block takes: all that there are up to a warp's lanes; of more, as many as leave at most a

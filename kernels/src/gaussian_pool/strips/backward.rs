@@ -2,9 +2,11 @@
 
 use cuda_std::prelude::*;
 
-use super::{BLOCK, Part, QUAD, ROWS, Strips, Weights, chunk_of_weights, load_quad, margin, pitch};
+use super::{Part, QUAD, ROWS, Strips, Weights, chunk_of_weights, load_quad, margin, pitch};
 use crate::gaussian_pool::{Axis, Geometry, get_if};
 
+/// Threads of a block.
+pub const BACKWARD_BLOCK: u32 = 256;
 /// Windows over a pixel along one axis that are taken at once where the window's size is not known.
 const TAPS: u32 = 4;
 /// The most that are taken at once.
@@ -27,7 +29,7 @@ type OfStrip = [[f32; ROWS as usize]; super::MAX_STRIDE as usize];
 /// elements for each Gaussian; `strips` is what [`Strips::backward`] made of `geometry`, whose strides are `STRIDE`, for one
 /// table.
 #[kernel(
-    block = BLOCK,
+    block = BACKWARD_BLOCK,
     min_blocks = if STRIDE == 3 { 3 } else { 4 },
     instances(T = [f32, f16, bf16], (SIZE, STRIDE) = [(0, 1), (0, 2), (0, 3), (3, 2), (11, 2)])
 )]
@@ -44,7 +46,18 @@ pub unsafe fn gaussian_pool_backward_strips<T: Storage, const SIZE: u32, const S
     let (shared, sums) = (dynamic_shared::<f32>(), |_: u32, _: [f32; 4]| {});
     // SAFETY: passed on.
     unsafe {
-        tile::<T, SIZE, STRIDE, 1>(dy, None, [mean, var], Some(dx), dx_beta, &geometry, &strips, &part, shared, sums);
+        tile::<T, SIZE, STRIDE, 1, BACKWARD_BLOCK>(
+            dy,
+            None,
+            [mean, var],
+            Some(dx),
+            dx_beta,
+            &geometry,
+            &strips,
+            &part,
+            shared,
+            sums,
+        );
     }
 }
 
@@ -57,7 +70,7 @@ pub unsafe fn gaussian_pool_backward_strips<T: Storage, const SIZE: u32, const S
 /// the rows of `dy` of one.
 #[inline(always)]
 #[allow(clippy::too_many_arguments, reason = "what two kernels take, and how they differ")]
-pub(super) unsafe fn tile<T: Storage, const SIZE: u32, const STRIDE: u32, const W: usize>(
+pub(super) unsafe fn tile<T: Storage, const SIZE: u32, const STRIDE: u32, const W: usize, const THREADS: u32>(
     dy: Global<T>,
     x: Option<Global<T>>,
     [mean, var]: [Global<f32>; 2],
@@ -104,7 +117,7 @@ pub(super) unsafe fn tile<T: Storage, const SIZE: u32, const STRIDE: u32, const 
     };
     let load_ahead = |kernel: u32| {
         let mut rows = [[0.0; 4]; AHEAD];
-        unrolled!(A in [0 1] { rows[A] = load_staged(kernel, thread + A as u32 * BLOCK); });
+        unrolled!(A in [0 1] { rows[A] = load_staged(kernel, thread + A as u32 * THREADS); });
         rows
     };
     let tasks = part.bands * strips.groups.divisor;
@@ -143,7 +156,7 @@ pub(super) unsafe fn tile<T: Storage, const SIZE: u32, const STRIDE: u32, const 
     // The first loads are under way while the weights are computed.
     let mut ahead = load_ahead(0);
     // SAFETY: shared memory holds the weights first, as the plan says.
-    let weights = unsafe { Weights::compute::<{ W }>(shared, mean, var, geometry, strips, part) };
+    let weights = unsafe { Weights::compute::<W, THREADS>(shared, mean, var, geometry, strips, part) };
     // SAFETY: then what is spread along x, and what is staged.
     let spread_rows = unsafe { shared.offset(weights.len(tables)) };
     let spread_place = |kernel: u32, table: u32, quad: u32| ((kernel * tables + table) * all_quads + quad) * line;
@@ -152,17 +165,17 @@ pub(super) unsafe fn tile<T: Storage, const SIZE: u32, const STRIDE: u32, const 
 
     for kernel in 0..geometry.kernels {
         unrolled!(A in [0 1] {
-            let i = thread + A as u32 * BLOCK;
+            let i = thread + A as u32 * THREADS;
             if i < all_staged {
                 // SAFETY: each place has one thread.
                 unsafe { staged.store4(i * QUAD, Vec4::from(ahead[A])) };
             }
         });
-        let mut i = thread + AHEAD as u32 * BLOCK;
+        let mut i = thread + AHEAD as u32 * THREADS;
         while i < all_staged {
             // SAFETY: as above.
             unsafe { staged.store4(i * QUAD, Vec4::from(load_staged(kernel, i))) };
-            i += BLOCK;
+            i += THREADS;
         }
         thread::sync_threads();
         if kernel + 1 < geometry.kernels {
@@ -192,7 +205,7 @@ pub(super) unsafe fn tile<T: Storage, const SIZE: u32, const STRIDE: u32, const 
                     });
                 }
             });
-            i += BLOCK;
+            i += THREADS;
         }
         thread::sync_threads();
     }
@@ -365,7 +378,7 @@ pub(super) unsafe fn tile<T: Storage, const SIZE: u32, const STRIDE: u32, const 
                 });
             });
         }
-        turn += BLOCK;
+        turn += THREADS;
     }
 }
 

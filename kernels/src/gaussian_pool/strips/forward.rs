@@ -2,9 +2,11 @@
 
 use cuda_std::prelude::*;
 
-use super::{BLOCK, POSITIONS, Part, QUAD, ROWS, Strips, Weights, chunk, chunk_of_weights, load_quad, pitch};
+use super::{POSITIONS, Part, QUAD, ROWS, Strips, Weights, chunk, chunk_of_weights, load_quad, pitch};
 use crate::gaussian_pool::{Geometry, divide, get_if};
 
+/// Threads of a block: two strips of 112 columns, and of as many of half and a quarter of these.
+pub const FORWARD_BLOCK: u32 = 224;
 /// Rows of the image that a strip covers with as many positions, at most.
 const COVERED: usize = ((ROWS - 1) * super::MAX_STRIDE + POSITIONS) as usize;
 
@@ -34,8 +36,8 @@ struct Task {
 /// The module's. `x` holds the planes, `y` as many for each of `kernels`, `mean` two and `var` `variances` elements for each
 /// Gaussian; `strips` is what [`Strips::forward`] made of `geometry`, whose strides are `STRIDE`.
 #[kernel(
-    block = BLOCK,
-    min_blocks = if SIZE == 0 { 3 } else { 4 },
+    block = FORWARD_BLOCK,
+    min_blocks = if SIZE != 0 { 4 } else if STRIDE == 1 { 2 } else { 3 },
     instances(T = [f32, f16, bf16], (SIZE, STRIDE) = [(0, 1), (0, 2), (0, 3), (3, 2), (11, 2)])
 )]
 pub unsafe fn gaussian_pool_forward_strips<T: Storage, const SIZE: u32, const STRIDE: u32>(
@@ -89,7 +91,7 @@ pub unsafe fn gaussian_pool_forward_strips<T: Storage, const SIZE: u32, const ST
     let mut ahead = if SIZE == 0 { no_rows() } else { load(task, number < tasks, 0, number) };
     // SAFETY: shared memory holds the weights and then the sums, as the plan says; `of_gaussian` is a multiple of 4.
     let (weights, sums) = unsafe {
-        let weights = Weights::compute::<1>(shared, mean, var, &geometry, &strips, &part);
+        let weights = Weights::compute::<1, FORWARD_BLOCK>(shared, mean, var, &geometry, &strips, &part);
         (weights, shared.offset(weights.len(1)))
     };
     // Fours of rows of one half of a band, and the two halves of a Gaussian's.
@@ -109,7 +111,7 @@ pub unsafe fn gaussian_pool_forward_strips<T: Storage, const SIZE: u32, const ST
             let column = if column < horizontal.padding { column } else { column - horizontal.padding + end };
             // SAFETY: columns up to the last that a window covers have places.
             unsafe { sums.store4((band_half * half + place(column)) * QUAD, Vec4::splat(0.0)) };
-            i += BLOCK;
+            i += FORWARD_BLOCK;
         }
     }
     thread::sync_threads();
@@ -178,7 +180,7 @@ pub unsafe fn gaussian_pool_forward_strips<T: Storage, const SIZE: u32, const ST
                 sums.store4(at + half * QUAD, Vec4::new(e, f, g, h));
             }
         }
-        number += BLOCK;
+        number += FORWARD_BLOCK;
         task = find(number);
         if SIZE != 0 {
             ahead = load(task, number < tasks, 0, number);
@@ -188,15 +190,15 @@ pub unsafe fn gaussian_pool_forward_strips<T: Storage, const SIZE: u32, const ST
 
     let size = if SIZE == 0 { horizontal.size } else { SIZE };
     let mut task = thread::thread_idx_x();
-    while task < part.bands * kernels * strips.windows.divisor {
+    while task < part.bands * kernels * 2 * strips.windows.divisor {
         let (rest, ox) = strips.windows.divide(task);
-        let (band, kernel) = strips.kernels.divide(rest);
+        let lower = rest % 2;
+        let (band, kernel) = strips.kernels.divide(rest / 2);
         let (plane, strip) = strips.strips.divide(band);
         let [_, along_x] = weights.of(&geometry, plane, kernel);
         let vector = along_x + horizontal.case(ox) * pitch(horizontal);
-        let from = band_place(kernel, band) + ox;
-        // SAFETY: zero bits are 0.0.
-        let mut totals: [f32; ROWS as usize] = unsafe { core::mem::zeroed() };
+        let from = band_place(kernel, band) + lower * half + ox;
+        let mut totals = [0.0; QUAD as usize];
         let mut begin = 0;
         while begin < size {
             // SAFETY: the vector is there.
@@ -204,26 +206,22 @@ pub unsafe fn gaussian_pool_forward_strips<T: Storage, const SIZE: u32, const ST
             let from = from + begin / STRIDE;
             unrolled!(I in [0 1 2 3 4 5 6 7 8 9 10 11] {
                 if (I as u32) < chunk(SIZE) && (SIZE != 0 || begin + (I as u32) < size) {
-                    let at = from + place(I as u32);
                     // SAFETY: the sums of the columns that the window covers were written before the barrier.
-                    let (low, high) = unsafe { (load_quad(sums, at), load_quad(sums, at + half)) };
-                    unrolled!(R in [0 1 2 3] {
-                        totals[R] = float::fma(weights[I], low[R], totals[R]);
-                        totals[R + 4] = float::fma(weights[I], high[R], totals[R + 4]);
-                    });
+                    let rows = unsafe { load_quad(sums, from + place(I as u32)) };
+                    unrolled!(R in [0 1 2 3] { totals[R] = float::fma(weights[I], rows[R], totals[R]); });
                 }
             });
             begin += chunk(SIZE);
         }
-        let first = (part.strip + strip) * ROWS;
+        let first = (part.strip + strip) * ROWS + lower * QUAD;
         let map = (part.plane + plane) as usize * kernels as usize + kernel as usize;
         let at = (map * vertical.output as usize + first as usize) * horizontal.output as usize + ox as usize;
-        unrolled!(R in [0 1 2 3 4 5 6 7] {
+        unrolled!(R in [0 1 2 3] {
             let inside = first + (R as u32) < vertical.output;
             // SAFETY: stored only where the row is in the output; one thread has it.
             unsafe { y.store_if(inside, at + R * horizontal.output as usize, T::from_f32(totals[R])) };
         });
-        task += BLOCK;
+        task += FORWARD_BLOCK;
     }
 }
 

@@ -31,10 +31,8 @@ pub use forward::*;
 pub use parameters::*;
 
 use super::weights::{Shape, vector};
-use super::{Axis, Geometry, divide};
+use super::{Axis, Geometry, SUMS_PER_GAUSSIAN, divide};
 
-/// Threads of a block.
-pub const BLOCK: u32 = 256;
 /// Windows of a strip, one below another.
 pub const ROWS: u32 = 8;
 /// The largest stride that there are kernels for.
@@ -198,7 +196,11 @@ impl Strips {
         }
         let sets = |planes: u32| if geometry.sets == 1 { 1 } else { planes };
         // Of what warps leave for each Gaussian's parameters too.
-        let parts = if needs.tables == 1 { 0 } else { (BLOCK / warp::WARP_SIZE + 1) * 4 * geometry.kernels };
+        let parts = if needs.tables == 1 {
+            0
+        } else {
+            PARAMETERS_BLOCK / warp::WARP_SIZE * SUMS_PER_GAUSSIAN * geometry.kernels
+        };
         let elements = |planes: u32, strips: u32| {
             let of_plane = u64::from(needs.tile) + u64::from(needs.strip) * u64::from(strips);
             of_plane * u64::from(planes) + u64::from(weights) * u64::from(sets(planes)) + u64::from(parts)
@@ -214,7 +216,8 @@ impl Strips {
         let tiles = needs.total.div_ceil(strips);
         // Small planes: threads enough for two turns.
         let tasks = strips * needs.groups;
-        let together = if tiles == 1 && needs.mixed { (2 * BLOCK / tasks).clamp(1, geometry.planes.max(1)) } else { 1 };
+        let together =
+            if tiles == 1 && needs.mixed { (2 * FORWARD_BLOCK / tasks).clamp(1, geometry.planes.max(1)) } else { 1 };
         let planes =
             (1..=together).rev().find(|&planes| fits(planes, strips, aim) && vectors * sets(planes) <= MAX_VECTORS);
         let planes = planes.unwrap_or(1);
@@ -297,12 +300,12 @@ struct Weights {
 }
 
 impl Weights {
-    /// Computes them, `W` tables, 1 or 3; all threads of a block come here. They are there after a barrier.
+    /// Computes them, `W` tables, 1 or 3; all `THREADS` threads of a block come here. They are there after a barrier.
     ///
     /// # Safety
     /// `at` holds them; `mean` and `var` what the geometry says.
     #[inline(always)]
-    unsafe fn compute<const W: usize>(
+    unsafe fn compute<const W: usize, const THREADS: u32>(
         at: Shared<f32>,
         mean: Global<f32>,
         var: Global<f32>,
@@ -349,7 +352,7 @@ impl Weights {
                     },
                 );
             }
-            number += BLOCK / warp::WARP_SIZE;
+            number += THREADS / warp::WARP_SIZE;
         }
         weights
     }

@@ -3,11 +3,13 @@
 use cuda_std::prelude::*;
 
 use super::backward::tile;
-use super::{BLOCK, Part, Strips};
+use super::{Part, Strips};
 use crate::gaussian_pool::{Geometry, SUMS_PER_GAUSSIAN, divide};
 
+/// Threads of a block: fewer than for `dx` alone, since each needs more registers.
+pub const PARAMETERS_BLOCK: u32 = 128;
 /// Warps of a block.
-const WARPS: u32 = BLOCK / warp::WARP_SIZE;
+const WARPS: u32 = PARAMETERS_BLOCK / warp::WARP_SIZE;
 
 /// The backward pass for `dx`, where it is there, with each block's part of the sums for each Gaussian of its planes, laid
 /// out `[blocks, kernels, 4]`. The grid is that of
@@ -16,8 +18,8 @@ const WARPS: u32 = BLOCK / warp::WARP_SIZE;
 /// # Safety
 /// The module's, as for that kernel, with three tables; `x` holds the planes.
 #[kernel(
-    block = BLOCK,
-    min_blocks = 3,
+    block = PARAMETERS_BLOCK,
+    min_blocks = if STRIDE == 3 { 3 } else { 4 },
     instances(T = [f32, f16, bf16], (SIZE, STRIDE) = [(0, 1), (0, 2), (0, 3), (3, 2), (11, 2)])
 )]
 pub unsafe fn gaussian_pool_backward_parameters_strips<T: Storage, const SIZE: u32, const STRIDE: u32>(
@@ -55,7 +57,18 @@ pub unsafe fn gaussian_pool_backward_parameters_strips<T: Storage, const SIZE: u
     };
     // SAFETY: passed on.
     unsafe {
-        tile::<T, SIZE, STRIDE, 3>(dy, Some(x), [mean, var], dx, dx_beta, &geometry, &strips, &part, rest, add);
+        tile::<T, SIZE, STRIDE, 3, PARAMETERS_BLOCK>(
+            dy,
+            Some(x),
+            [mean, var],
+            dx,
+            dx_beta,
+            &geometry,
+            &strips,
+            &part,
+            rest,
+            add,
+        );
     }
     thread::sync_threads();
     let mut i = thread::thread_idx_x();
@@ -69,6 +82,6 @@ pub unsafe fn gaussian_pool_backward_parameters_strips<T: Storage, const SIZE: u
         let at = part.number as usize * (geometry.kernels * SUMS_PER_GAUSSIAN) as usize + i as usize;
         // SAFETY: each block has four sums for each Gaussian.
         unsafe { sums.store(at, sum) };
-        i += BLOCK;
+        i += PARAMETERS_BLOCK;
     }
 }
