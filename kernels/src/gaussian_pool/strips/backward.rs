@@ -210,11 +210,13 @@ pub(super) unsafe fn tile<T: Storage, const SIZE: u32, const STRIDE: u32, const 
         thread::sync_threads();
     }
 
-    let mut turn = 0;
-    while turn < tasks {
-        let active = turn + thread < tasks;
+    // By warps, of which all lanes come to the sums.
+    let lane = warp::lane_id();
+    let mut of_warp = thread - lane;
+    while of_warp < tasks {
+        let active = of_warp + lane < tasks;
         // A thread with no strip does another's work, and keeps it to itself.
-        let task = find(if active { turn + thread } else { turn });
+        let task = find(if active { of_warp + lane } else { of_warp });
         let pixels = load_pixels(task, active);
         let Task { plane, strip, column, window, top, origin } = task;
         // SAFETY: zero bits are 0.0.
@@ -378,7 +380,7 @@ pub(super) unsafe fn tile<T: Storage, const SIZE: u32, const STRIDE: u32, const 
                 });
             });
         }
-        turn += THREADS;
+        of_warp += THREADS;
     }
 }
 

@@ -182,8 +182,8 @@ pub unsafe fn gaussian_pool_forward_strips<T: Storage, const SIZE: u32, const ST
         }
         number += FORWARD_BLOCK;
         task = find(number);
-        if SIZE != 0 {
-            ahead = load(task, number < tasks, 0, number);
+        if SIZE != 0 && number < tasks {
+            ahead = load(task, true, 0, number);
         }
     }
     thread::sync_threads();

@@ -216,8 +216,15 @@ impl Strips {
         let tiles = needs.total.div_ceil(strips);
         // Small planes: threads enough for two turns.
         let tasks = strips * needs.groups;
-        let together =
-            if tiles == 1 && needs.mixed { (2 * FORWARD_BLOCK / tasks).clamp(1, geometry.planes.max(1)) } else { 1 };
+        #[cfg(not(target_arch = "nvptx64"))]
+        let turns = std::env::var("TUNE_T").ok().and_then(|v| v.parse().ok()).unwrap_or(2u32);
+        #[cfg(target_arch = "nvptx64")]
+        let turns = 2;
+        let together = if tiles == 1 && needs.mixed {
+            (turns * FORWARD_BLOCK / tasks).clamp(1, geometry.planes.max(1))
+        } else {
+            1
+        };
         let planes =
             (1..=together).rev().find(|&planes| fits(planes, strips, aim) && vectors * sets(planes) <= MAX_VECTORS);
         let planes = planes.unwrap_or(1);

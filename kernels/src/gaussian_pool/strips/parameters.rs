@@ -19,7 +19,7 @@ const WARPS: u32 = PARAMETERS_BLOCK / warp::WARP_SIZE;
 /// The module's, as for that kernel, with three tables; `x` holds the planes.
 #[kernel(
     block = PARAMETERS_BLOCK,
-    min_blocks = if STRIDE == 3 { 3 } else { 4 },
+    min_blocks = if STRIDE == 3 { 2 } else { 4 },
     instances(T = [f32, f16, bf16], (SIZE, STRIDE) = [(0, 1), (0, 2), (0, 3), (3, 2), (11, 2)])
 )]
 pub unsafe fn gaussian_pool_backward_parameters_strips<T: Storage, const SIZE: u32, const STRIDE: u32>(
