@@ -11,6 +11,7 @@ use crate::support::*;
 mod errors;
 mod huge;
 mod oracle;
+mod strips;
 
 pub fn tests() -> Vec<Trial> {
     let mut tests = vec![
@@ -128,7 +129,7 @@ fn small_cases() -> Vec<Case> {
 /// the window and above what columns are regrouped by; channels of one group of lanes, of several and of less than one.
 fn gpu_cases() -> Vec<Case> {
     let window = |size| Window::new(size).stride([1, 1]);
-    cases(&[
+    let general = [
         ([1, 1, 1, 1], window([1, 1])),
         ([2, 3, 7, 9], window([3, 3]).stride([2, 2]).padding([1, 1])),
         ([2, 2, 20, 37], window([11, 11]).stride([2, 2]).padding([5, 5])),
@@ -143,20 +144,8 @@ fn gpu_cases() -> Vec<Case> {
         ([2, 9, 5, 4], window([5, 4])),
         ([3, 1, 6, 7], window([2, 3]).stride([2, 2])),
         ([1, 48, 5, 4], window([2, 2])),
-        // By strips: of one and two columns to a thread, of several planes a block and of several tiles a plane, of windows
-        // of known sizes and others, some larger than what is taken at once.
-        ([2, 2, 46, 38], window([11, 11]).stride([2, 2]).padding([5, 5])),
-        ([1, 1, 116, 130], window([11, 11]).stride([2, 2])),
-        ([1, 1, 90, 121], window([11, 11]).stride([2, 2]).padding([4, 3]).ceil_mode(true)),
-        ([7, 3, 6, 8], window([3, 3]).stride([2, 2]).padding([1, 1])),
-        ([9, 5, 5, 6], window([3, 3]).stride([2, 2])),
-        ([1, 2, 75, 84], window([3, 3]).stride([2, 2]).padding([0, 1])),
-        ([1, 1, 60, 57], window([9, 9]).stride([3, 3]).padding([4, 4])),
-        ([2, 1, 31, 30], window([13, 15]).padding([6, 7])),
-        ([1, 1, 40, 46], window([25, 7]).stride([2, 2]).padding([12, 0]).ceil_mode(true)),
-        ([1, 1, 33, 32], window([17, 17]).stride([3, 3]).padding([1, 8])),
-        ([1, 2, 28, 29], window([1, 2]).stride([3, 3])),
-    ])
+    ];
+    cases(&[&general[..], &strips::cases()].concat())
 }
 
 fn full_size_cases() -> Vec<Case> {

@@ -3,6 +3,9 @@
 //!
 //! A weight is a product of a factor along y and one along x, so that a window of `kh * kw` positions costs `kh + kw`.
 //!
+//! Planes that follow each other go by [`strips`] where these can take them. The rest, channels that are neighbours, larger
+//! strides and larger windows, go the general way:
+//!
 //! - [`gaussian_pool_weights`] computes the factors of every Gaussian, once per pass, into a table.
 //! - [`gaussian_pool_forward`] and [`gaussian_pool_backward`] share one shape. A block takes a tile of one plane of what
 //!   it writes, or of a few planes side by side. First its threads sum along y, straight from global memory: a thread

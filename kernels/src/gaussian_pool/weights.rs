@@ -53,6 +53,7 @@ pub unsafe fn gaussian_pool_weights(
         let (out, step) = (unsafe { table.offset(at) }, step * entry);
         // SAFETY: positions are those of the vector.
         let put = |i: u32, weight: f32| unsafe { out.store(i as usize * step, weight) };
+        // SAFETY: as above.
         let get = |i: u32| unsafe { out.load(i as usize * step) };
         let put_derivatives = |i: u32, weight: f32, [by_mean, by_var]: [f32; 2]| {
             // SAFETY: entries with derivatives have four elements, at multiples of 16 bytes.

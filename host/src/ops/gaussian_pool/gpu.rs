@@ -40,7 +40,8 @@ macro_rules! for_layout {
     };
 }
 
-/// Runs a block with `$size` and `$stride` as the parameters of that name of the kernels by strips.
+/// Runs a block with `$size` and `$stride` as the parameters of these names of the kernels by strips, which know some sizes
+/// of windows and else take any.
 macro_rules! for_window {
     ($axes:expr, $size:ident, $stride:ident, $body:expr) => {
         for_window!(
@@ -101,9 +102,9 @@ impl<T: Real> Forward<'_, T> {
             let (mean, var) = (self.mean.gpu::<f32>(op, "mean")?, self.var.gpu::<f32>(op, "var")?);
             let (dims, strips) = (dims(launch, FORWARD_BLOCK), launch.strips);
             for_window!(geometry.axes, SIZE, STRIDE, {
+                let launch = GaussianPoolForwardStrips::<S, SIZE, STRIDE> { x, mean, var, y, geometry, strips };
                 // SAFETY: `x` and `y` have the shapes and the layout that `geometry` was made of, and the parameters theirs;
                 // the grid and the shared memory are the plan's.
-                let launch = GaussianPoolForwardStrips::<S, SIZE, STRIDE> { x, mean, var, y, geometry, strips };
                 unsafe { gpu.launch(dims, launch) }
             })
         })
@@ -193,9 +194,6 @@ impl<T: Real> Backward<'_, T> {
             let x = self.x.gpu::<S>(op, "x")?;
             let (mean, var) = (self.mean.gpu::<f32>(op, "mean")?, self.var.gpu::<f32>(op, "var")?);
             for_window!(geometry.axes, SIZE, STRIDE, {
-                // SAFETY: `x`, `dy` and `dx` have the shapes and the layout that `geometry` was made of, and the parameters
-                // theirs; `sums` has four elements for each Gaussian of each block; the grid and the shared memory are the
-                // plan's.
                 if parameters {
                     let sums = &mut sums;
                     let launch = GaussianPoolBackwardParametersStrips::<S, SIZE, STRIDE> {
@@ -209,11 +207,15 @@ impl<T: Real> Backward<'_, T> {
                         geometry,
                         strips,
                     };
+                    // SAFETY: `x`, `dy` and `dx` have the shapes and the layout that `geometry` was made of, and the
+                    // parameters theirs; `sums` has four elements for each Gaussian of each block; the grid and the shared
+                    // memory are the plan's.
                     unsafe { gpu.launch(dims, launch) }
                 } else {
                     let Some(dx) = dx.take() else { return Ok(()) };
                     let launch =
                         GaussianPoolBackwardStrips::<S, SIZE, STRIDE> { dy, mean, var, dx, dx_beta, geometry, strips };
+                    // SAFETY: as above.
                     unsafe { gpu.launch(dims, launch) }
                 }
             })

@@ -7,6 +7,11 @@ use crate::gaussian_pool::{Axis, Geometry, get_if};
 
 /// Threads of a block.
 pub const BACKWARD_BLOCK: u32 = 256;
+/// Blocks that fit on a multiprocessor, as many as leave each thread the registers it needs.
+const fn blocks(stride: u32) -> u32 {
+    if stride == 3 { 3 } else { 4 }
+}
+
 /// Windows over a pixel along one axis that are taken at once where the window's size is not known.
 const TAPS: u32 = 4;
 /// The most that are taken at once.
@@ -30,7 +35,7 @@ type OfStrip = [[f32; ROWS as usize]; super::MAX_STRIDE as usize];
 /// table.
 #[kernel(
     block = BACKWARD_BLOCK,
-    min_blocks = if STRIDE == 3 { 3 } else { 4 },
+    min_blocks = blocks(STRIDE),
     instances(T = [f32, f16, bf16], (SIZE, STRIDE) = [(0, 1), (0, 2), (0, 3), (3, 2), (11, 2)])
 )]
 pub unsafe fn gaussian_pool_backward_strips<T: Storage, const SIZE: u32, const STRIDE: u32>(
@@ -120,9 +125,9 @@ pub(super) unsafe fn tile<T: Storage, const SIZE: u32, const STRIDE: u32, const 
         unrolled!(A in [0 1] { rows[A] = load_staged(kernel, thread + A as u32 * THREADS); });
         rows
     };
-    let tasks = part.bands * strips.groups.divisor;
+    let tasks = part.bands * strips.columns.divisor;
     let find = |number: u32| {
-        let (band, column) = strips.groups.divide(number);
+        let (band, column) = strips.columns.divide(number);
         let (plane, strip) = strips.strips.divide(band);
         let window = first_window + strip * ROWS;
         let top = (window * STRIDE).wrapping_sub(vertical.padding);

@@ -7,6 +7,15 @@ use crate::gaussian_pool::{Geometry, divide, get_if};
 
 /// Threads of a block: two strips of 112 columns, and of as many of half and a quarter of these.
 pub const FORWARD_BLOCK: u32 = 224;
+/// Blocks that fit on a multiprocessor, as many as leave each thread the registers it needs.
+const fn blocks(size: u32, stride: u32) -> u32 {
+    match (size, stride) {
+        (0, 1) => 2,
+        (0, _) => 3,
+        _ => 4,
+    }
+}
+
 /// Rows of the image that a strip covers with as many positions, at most.
 const COVERED: usize = ((ROWS - 1) * super::MAX_STRIDE + POSITIONS) as usize;
 
@@ -37,7 +46,7 @@ struct Task {
 /// Gaussian; `strips` is what [`Strips::forward`] made of `geometry`, whose strides are `STRIDE`.
 #[kernel(
     block = FORWARD_BLOCK,
-    min_blocks = if SIZE != 0 { 4 } else if STRIDE == 1 { 2 } else { 3 },
+    min_blocks = blocks(SIZE, STRIDE),
     instances(T = [f32, f16, bf16], (SIZE, STRIDE) = [(0, 1), (0, 2), (0, 3), (3, 2), (11, 2)])
 )]
 pub unsafe fn gaussian_pool_forward_strips<T: Storage, const SIZE: u32, const STRIDE: u32>(
@@ -54,9 +63,9 @@ pub unsafe fn gaussian_pool_forward_strips<T: Storage, const SIZE: u32, const ST
     let kernels = geometry.kernels;
     let size = if SIZE == 0 { vertical.size } else { SIZE };
     let image = vertical.image as usize * horizontal.image as usize;
-    let tasks = part.bands * strips.groups.divisor;
+    let tasks = part.bands * strips.columns.divisor;
     let find = |task: u32| {
-        let (band, column) = strips.groups.divide(task);
+        let (band, column) = strips.columns.divide(task);
         let (plane, strip) = strips.strips.divide(band);
         let first = (part.strip + strip) * ROWS;
         let top = (first * STRIDE).wrapping_sub(vertical.padding);

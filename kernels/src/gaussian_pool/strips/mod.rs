@@ -4,9 +4,9 @@
 //! A strip is [`ROWS`] windows of a plane down, and all of its width. A block takes a tile of strips of one plane, or
 //! several planes, and works in this order:
 //!
-//! - [`gaussian_pool_forward_strips`]: a thread takes a strip of one or two columns of the image, loads the rows that the
+//! - [`gaussian_pool_forward_strips`]: a thread takes a strip of one column of the image, loads the rows that the
 //!   strip's windows cover straight from global memory, all at once, and leaves [`ROWS`] sums along y in shared memory.
-//!   After a barrier a thread takes the strip's windows at one column and sums these along x.
+//!   After a barrier a thread takes half of the strip's windows at one column and sums these along x.
 //! - [`gaussian_pool_backward_strips`]: the rows of `dy` whose windows reach into the tile go to shared memory, with zeros
 //!   around the plane; then a thread spreads four rows of them along x, where a window's column gives a stride's columns of
 //!   the image; then it gathers along y a strip of one column of the image, `ROWS * stride` rows, which it stores.
@@ -39,8 +39,13 @@ pub const ROWS: u32 = 8;
 pub const MAX_STRIDE: u32 = 3;
 /// Shared memory that a block may have, in bytes: what all GPUs of these architectures give.
 const MAX_SHARED: u32 = 96 << 10;
-/// Shared memory that is aimed for: several blocks on a multiprocessor, one loading while another computes.
-const AIM: u32 = 40 << 10;
+/// Shared memory that is aimed for: whole planes of about 100 pixels each way, as more blocks than these on a multiprocessor
+/// gain less than what each does once, its weights and the rows that two tiles both read, costs.
+const AIM: u32 = 56 << 10;
+/// The same for the gradients of parameters, which need three times as much.
+const PARAMETERS_AIM: u32 = 76 << 10;
+/// Turns of a block's threads that several small planes are taken together for.
+const TURNS: u32 = 2;
 /// Vectors of weights that a block computes, at most.
 const MAX_VECTORS: u32 = 128;
 /// Positions of a window that are taken at once where its size is not known: a multiple of every stride.
@@ -87,7 +92,7 @@ pub struct Strips {
     /// Strips of a tile; the last may have fewer.
     pub strips: Divisor,
     /// Columns of the image.
-    pub groups: Divisor,
+    pub columns: Divisor,
     /// Gaussians of a plane.
     pub kernels: Divisor,
     /// Columns of windows: of the output, or, backward, those whose first column lies in the image.
@@ -122,8 +127,8 @@ struct Needs {
     strip: u32,
     /// Tables of each vector of weights.
     tables: u32,
-    /// Groups of columns.
-    groups: u32,
+    /// Columns of the image.
+    columns: u32,
     /// Whether a block may take planes that have different parameters.
     mixed: bool,
 }
@@ -140,7 +145,7 @@ impl Strips {
             tile: 0,
             strip: geometry.kernels.checked_mul(ROWS * stride)?.checked_mul(places)?,
             tables: 1,
-            groups: horizontal.image,
+            columns: horizontal.image,
             mixed: true,
         };
         Self::plan(geometry, variances, places, horizontal.output, [1, 1], needs)
@@ -160,7 +165,7 @@ impl Strips {
             tile: line.checked_mul(margin(&vertical, stride) * QUAD)?,
             strip: line.checked_mul(ROWS)?,
             tables,
-            groups: horizontal.image,
+            columns: horizontal.image,
             mixed: tables == 1 || geometry.sets == 1,
         };
         Self::plan(geometry, variances, places, windows, [staged, margin(&vertical, stride)], needs)
@@ -173,7 +178,8 @@ impl Strips {
             .then_some(vertical.stride)
     }
 
-    /// Places for columns a stride apart, of so many columns, of which eight neighbours fall into different banks.
+    /// Places for columns a stride apart, of so many columns, of which eight neighbours from a window's first on fall into
+    /// different banks.
     fn places(stride: u32, columns: u32) -> u32 {
         let places = columns.div_ceil(stride) + 1;
         let remainder = [0, 4, 3][stride as usize - 1];
@@ -206,22 +212,15 @@ impl Strips {
             of_plane * u64::from(planes) + u64::from(weights) * u64::from(sets(planes)) + u64::from(parts)
         };
         let fits = |planes: u32, strips: u32, room: u32| elements(planes, strips) * 4 <= u64::from(room);
-        #[cfg(not(target_arch = "nvptx64"))]
-        let aim = std::env::var("TUNE_AIM").ok().and_then(|v| v.parse().ok()).map_or(AIM, |kb: u32| kb << 10);
-        #[cfg(target_arch = "nvptx64")]
-        let aim = AIM;
+        let aim = if needs.tables == 1 { AIM } else { PARAMETERS_AIM };
         let fitting = (1..=needs.total).rev().find(|&strips| fits(1, strips, aim)).unwrap_or(1);
         let tiles = needs.total.div_ceil(fitting);
         let strips = needs.total.div_ceil(tiles);
         let tiles = needs.total.div_ceil(strips);
-        // Small planes: threads enough for two turns.
-        let tasks = strips * needs.groups;
-        #[cfg(not(target_arch = "nvptx64"))]
-        let turns = std::env::var("TUNE_T").ok().and_then(|v| v.parse().ok()).unwrap_or(2u32);
-        #[cfg(target_arch = "nvptx64")]
-        let turns = 2;
+        // Small planes together.
+        let tasks = strips * needs.columns;
         let together = if tiles == 1 && needs.mixed {
-            (turns * FORWARD_BLOCK / tasks).clamp(1, geometry.planes.max(1))
+            (TURNS * FORWARD_BLOCK / tasks).clamp(1, geometry.planes.max(1))
         } else {
             1
         };
@@ -237,7 +236,7 @@ impl Strips {
             total: needs.total,
             variances,
             strips: Divisor::new(strips),
-            groups: Divisor::new(needs.groups),
+            columns: Divisor::new(needs.columns),
             kernels: Divisor::new(geometry.kernels),
             windows: Divisor::new(windows),
             staged: Divisor::new(staged),
@@ -410,4 +409,33 @@ unsafe fn chunk_of_weights<const SIZE: u32>(from: Shared<f32>, at: u32, left: u3
 unsafe fn load_quad(from: Shared<f32>, i: u32) -> [f32; 4] {
     // SAFETY: the caller's.
     unsafe { from.load4(i * QUAD) }.to_array()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quotients_are_exact() {
+        for divisor in (1..2000).chain([1 << 14, (1 << 15) - 1]) {
+            let most = (1 << 31) / divisor - 1;
+            let near = (0..most.min(5000)).chain((1..50).map(|i| most - most / 50 * i)).chain([most]);
+            for a in near {
+                assert_eq!(Divisor::new(divisor).divide(a), (a / divisor, a % divisor), "{a} by {divisor}");
+            }
+        }
+    }
+
+    #[test]
+    fn eight_neighbours_fall_into_different_banks() {
+        for stride in 2..=MAX_STRIDE {
+            for columns in 1..300 {
+                let places = Strips::places(stride, columns);
+                assert!(places * stride > columns);
+                let of = |column: u32| (column % stride * places + column / stride) % 8;
+                let banks: std::collections::HashSet<_> = (0..8).map(of).collect();
+                assert_eq!(banks.len(), 8, "stride {stride}, {columns} columns");
+            }
+        }
+    }
 }

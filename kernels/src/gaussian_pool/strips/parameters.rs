@@ -8,6 +8,10 @@ use crate::gaussian_pool::{Geometry, SUMS_PER_GAUSSIAN, divide};
 
 /// Threads of a block: fewer than for `dx` alone, since each needs more registers.
 pub const PARAMETERS_BLOCK: u32 = 128;
+/// Blocks that fit on a multiprocessor, as many as leave each thread the registers it needs.
+const fn blocks(stride: u32) -> u32 {
+    if stride == 3 { 2 } else { 4 }
+}
 /// Warps of a block.
 const WARPS: u32 = PARAMETERS_BLOCK / warp::WARP_SIZE;
 
@@ -19,7 +23,7 @@ const WARPS: u32 = PARAMETERS_BLOCK / warp::WARP_SIZE;
 /// The module's, as for that kernel, with three tables; `x` holds the planes.
 #[kernel(
     block = PARAMETERS_BLOCK,
-    min_blocks = if STRIDE == 3 { 2 } else { 4 },
+    min_blocks = blocks(STRIDE),
     instances(T = [f32, f16, bf16], (SIZE, STRIDE) = [(0, 1), (0, 2), (0, 3), (3, 2), (11, 2)])
 )]
 pub unsafe fn gaussian_pool_backward_parameters_strips<T: Storage, const SIZE: u32, const STRIDE: u32>(
