@@ -42,8 +42,6 @@ const MAX_SHARED: u32 = 96 << 10;
 /// Shared memory that is aimed for: whole planes of about 100 pixels each way, as more blocks than these on a multiprocessor
 /// gain less than what each does once, its weights and the rows that two tiles both read, costs.
 const AIM: u32 = 56 << 10;
-/// The same for the gradients of parameters, which need three times as much.
-const PARAMETERS_AIM: u32 = 76 << 10;
 /// Turns of a block's threads that several small planes are taken together for.
 const TURNS: u32 = 2;
 /// Vectors of weights that a block computes, at most.
@@ -212,8 +210,7 @@ impl Strips {
             of_plane * u64::from(planes) + u64::from(weights) * u64::from(sets(planes)) + u64::from(parts)
         };
         let fits = |planes: u32, strips: u32, room: u32| elements(planes, strips) * 4 <= u64::from(room);
-        let aim = if needs.tables == 1 { AIM } else { PARAMETERS_AIM };
-        let fitting = (1..=needs.total).rev().find(|&strips| fits(1, strips, aim)).unwrap_or(1);
+        let fitting = (1..=needs.total).rev().find(|&strips| fits(1, strips, AIM)).unwrap_or(1);
         let tiles = needs.total.div_ceil(fitting);
         let strips = needs.total.div_ceil(tiles);
         let tiles = needs.total.div_ceil(strips);
@@ -225,7 +222,7 @@ impl Strips {
             1
         };
         let planes =
-            (1..=together).rev().find(|&planes| fits(planes, strips, aim) && vectors * sets(planes) <= MAX_VECTORS);
+            (1..=together).rev().find(|&planes| fits(planes, strips, AIM) && vectors * sets(planes) <= MAX_VECTORS);
         let planes = planes.unwrap_or(1);
         if !fits(planes, strips, MAX_SHARED) {
             return None;
