@@ -43,6 +43,16 @@ pub struct Sources {
     reaching: HashSet<(usize, usize)>,
 }
 
+/// The way through an entry's calls.
+#[derive(Default)]
+struct Walk {
+    /// The functions that are gone through now: a call of one of them counts 0.
+    callers: Vec<(usize, usize)>,
+    /// What functions counted, with what a macro call gave for their variables: each is gone through once. Of functions that
+    /// call each other one may count too little here, and then the PTX is refused; never too much.
+    known: HashMap<((usize, usize), Vec<String>), u32>,
+}
+
 /// What an entry's source says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counted {
@@ -138,7 +148,7 @@ impl Sources {
     fn count_named(&self, entry: &str) -> Option<Counted> {
         let direct = self.functions.get(entry).into_iter().flatten().map(|&place| {
             let function = self.function(place);
-            (self.of_function(place, &[], &mut Vec::new()), place.0, function.line)
+            (self.of_function(place, &[], &mut Walk::default()), place.0, function.line)
         });
         // A macro call outside functions that names the entry, and what its macro defines under variable names.
         let made = self.files.iter().enumerate().flat_map(|(f, file)| {
@@ -151,7 +161,7 @@ impl Sources {
                         function.macro_index == Some(definition) && function.name.starts_with('$')
                     });
                     own.map(move |(i, _)| {
-                        let barriers = self.of_function((definition_file, i), &call.words, &mut Vec::new());
+                        let barriers = self.of_function((definition_file, i), &call.words, &mut Walk::default());
                         (barriers, f, call.line)
                     })
                 })
@@ -166,14 +176,19 @@ impl Sources {
     }
 
     /// The barriers of a function's body. `words` are what a macro call gives for the variables in it.
-    fn of_function(&self, place: (usize, usize), words: &[String], callers: &mut Vec<(usize, usize)>) -> u32 {
-        if !self.reaching.contains(&place) || callers.contains(&place) {
+    fn of_function(&self, place: (usize, usize), words: &[String], walk: &mut Walk) -> u32 {
+        if !self.reaching.contains(&place) || walk.callers.contains(&place) {
             return 0;
         }
-        callers.push(place);
+        let known = (place, words.to_vec());
+        if let Some(&barriers) = walk.known.get(&known) {
+            return barriers;
+        }
+        walk.callers.push(place);
         let function = self.function(place);
-        let calls: u32 = function.calls.iter().map(|call| self.of_call(call, place, words, callers)).sum();
-        callers.pop();
+        let calls: u32 = function.calls.iter().map(|call| self.of_call(call, place, words, walk)).sum();
+        walk.callers.pop();
+        walk.known.insert(known, function.instructions + calls);
         function.instructions + calls
     }
 
@@ -182,11 +197,11 @@ impl Sources {
         call: &Call,
         (file, index): (usize, usize),
         words: &[String],
-        callers: &mut Vec<(usize, usize)>,
+        walk: &mut Walk,
     ) -> u32 {
         if call.is_macro {
             let definitions = self.macros.get(&call.name).into_iter().flatten();
-            return definitions.map(|&place| self.of_macro(place, words, callers)).max().unwrap_or(0);
+            return definitions.map(|&place| self.of_macro(place, words, walk)).max().unwrap_or(0);
         }
         if BARRIERS.contains(&call.name.as_str()) {
             return 1;
@@ -194,12 +209,12 @@ impl Sources {
         if call.name.starts_with('$') {
             // Which of the words stands for the variable is not known: the one with the most barriers.
             let named = words.iter().flat_map(|word| self.functions.get(word).into_iter().flatten());
-            return named.map(|&place| self.of_function(place, &[], callers)).max().unwrap_or(0);
+            return named.map(|&place| self.of_function(place, &[], walk)).max().unwrap_or(0);
         }
         let Some(all) = self.functions.get(&call.name) else { return 0 };
         let own_type = self.function((file, index)).of_type.as_deref();
         let candidates = self.resolve(call, all, file, own_type);
-        candidates.into_iter().map(|place| self.of_function(place, words, callers)).max().unwrap_or(0)
+        candidates.into_iter().map(|place| self.of_function(place, words, walk)).max().unwrap_or(0)
     }
 
     /// The functions that a call may mean: those of the first rule that finds any.
@@ -230,9 +245,9 @@ impl Sources {
     }
 
     /// The arm of a macro's definition that has the most barriers.
-    fn of_macro(&self, (file, index): (usize, usize), words: &[String], callers: &mut Vec<(usize, usize)>) -> u32 {
+    fn of_macro(&self, (file, index): (usize, usize), words: &[String], walk: &mut Walk) -> u32 {
         let definition = &self.files[file].macros[index];
-        definition.arms.iter().map(|&arm| self.of_function((file, arm), words, callers)).max().unwrap_or(0)
+        definition.arms.iter().map(|&arm| self.of_function((file, arm), words, walk)).max().unwrap_or(0)
     }
 }
 
