@@ -15,7 +15,7 @@ pub mod any;
 pub mod cells;
 pub mod slide;
 
-use cuda_std::arch::sm_80::{cp_async_commit, cp_async_wait_all, cp_async16, cp_async16_zero_fill};
+use cuda_std::arch::sm_80::{cp_async_commit, cp_async_wait_all, cp_async16};
 use cuda_std::prelude::*;
 
 use crate::elementwise::{put, put4};
@@ -287,16 +287,17 @@ impl<T: Element> Staged<T> {
         let (staged, begin) = Self::new(shared, span, rows, size);
         let (begin, end) = (begin - staged.skew as usize, staged.skew + staged.count);
         let whole = end & !(each - 1);
-        // SAFETY: whole pieces end where the rows do, and begin there or before within the buffer; the last has as many
-        // elements as there are.
+        // SAFETY: whole pieces end where the rows do, and begin there or before within the buffer; what is left of the rows is
+        // less than a piece, and elements go one by one: a copy of fewer bytes reads all 16, past the buffer's end.
         unsafe {
             let mut i = thread::thread_idx_x() * each;
             while i < whole {
                 cp_async16(shared, i, source, begin + i as usize);
                 i += thread::block_dim_x() * each;
             }
-            if i == whole && whole < end {
-                cp_async16_zero_fill(shared, whole, source, begin + whole as usize, end - whole);
+            let i = whole + thread::thread_idx_x();
+            if i < end {
+                shared.store(i, source.load(begin + i as usize));
             }
         }
         staged

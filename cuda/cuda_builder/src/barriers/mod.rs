@@ -192,13 +192,7 @@ impl Sources {
         function.instructions + calls
     }
 
-    fn of_call(
-        &self,
-        call: &Call,
-        (file, index): (usize, usize),
-        words: &[String],
-        walk: &mut Walk,
-    ) -> u32 {
+    fn of_call(&self, call: &Call, (file, index): (usize, usize), words: &[String], walk: &mut Walk) -> u32 {
         if call.is_macro {
             let definitions = self.macros.get(&call.name).into_iter().flatten();
             return definitions.map(|&place| self.of_macro(place, words, walk)).max().unwrap_or(0);
