@@ -60,6 +60,8 @@ fn said(explain: Option<&str>) -> Result<Vec<String>, Failed> {
 fn says_once() -> Outcome {
     let product = "by tiles of 64: larger ones would be half empty; the depth in";
     let parts = "2 parts of 152, so that more blocks run";
+    let three = "window 3x3 stride 2x2 padding 1x1 dilation 1x1 over 9x9";
+    let five = "window 5x4 stride 1x1 padding 0x0";
     let expected = [
         "relu_forward_f32 grid 1 block 256".to_owned(),
         format!("dense_forward_f32_64 grid 1x1x2 block 128: 3x5 sums over 300 {product} {parts}"),
@@ -72,6 +74,26 @@ fn says_once() -> Outcome {
             .to_owned(),
         "prelu_backward_planes_f32 grid 6 block 256: planes of 70, no multiple of 4: one at a time, parts of 4096"
             .to_owned(),
+        format!(
+            "max_pool_forward_band_f32_3_2 grid 1 block 64 shared 1968 bytes: {three} row-major: by bands of rows in \
+                 shared memory, of a size compiled in"
+        ),
+        format!(
+            "max_pool_forward_any_f32_u8 grid 1 block 256 shared 3360 bytes: {five} dilation 1x1 over 9x9 row-major: by \
+                 bands of rows in shared memory, which have room; the size has no kernel of its own"
+        ),
+        format!(
+            "max_pool_forward_f32_Nchw_u8 grid 1 block 6x1x6: {five} dilation 2x1 over 9x9 row-major: an element a \
+                 thread: a band of rows has no room in shared memory, or is dilated"
+        ),
+        format!(
+            "max_pool_forward_patch_f32_3_2_1 grid 1 block 5x5x2: {three} with the channels last: by patches of a size \
+                 compiled in, the channels being a multiple of four"
+        ),
+        format!(
+            "max_pool_forward_f32_Nhwc_u8 grid 1 block 15x5x2: {three} with the channels last: an element a thread: no \
+                 kernel of this size, or not by four channels"
+        ),
     ];
     assert_eq!(said(Some("1"))?, expected.map(|line| format!("ferrolayer: {line}")));
     for off in [None, Some(""), Some("0")] {
