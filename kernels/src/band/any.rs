@@ -1,7 +1,7 @@
 //! Windows of any size, stride and dilation by bands.
 //!
 //! Threads take what there is to compute one element after another, whatever row or plane it is of. Forward goes along
-//! columns first ([`for_each_item`] over rows of outputs and columns of inputs), so that neighbouring threads read
+//! columns first (over rows of outputs and columns of inputs), so that neighbouring threads read
 //! neighbouring elements whatever the stride, and along rows of what that leaves: a window of n by n costs 2 n steps or
 //! fewer, and the sums along columns serve all windows beside each other. Backward adds in shared memory: to where each
 //! output's index names ([`Phases`]), or along rows and then columns.
