@@ -16,6 +16,8 @@
 //! `window.output`, `state` [`state::COUNT`] elements; `tiling` is over the outputs, and the launch has its grid and block;
 //! the window has no dilation and keeps its promises; indices of type `P` can name its positions and one more.
 
+#![allow(clippy::redundant_comparisons, reason = "indices that unrolling makes constants, compared with the same size")]
+
 use cuda_std::prelude::*;
 
 use crate::band::any::{Item, Lines, for_each_item};
@@ -364,9 +366,9 @@ fn draw_of<const SIZE: usize>(values: &[[f32; SIZE]; SIZE], uniform: f32) -> (u3
         return draw_weighed(values, uniform * sum, Weights::Plain);
     }
     let mut infinite = false;
-    unrolled!(K in [0 1 2 3 4 5 6 7 8] {
-        if K < SIZE * SIZE { infinite |= values[K / SIZE][K % SIZE] == f32::INFINITY; }
-    });
+    unrolled!(I in [0 1 2] { unrolled!(J in [0 1 2] {
+        if I < SIZE && J < SIZE { infinite |= values[I][J] == f32::INFINITY; }
+    }); });
     let weights = Weights::where_not_finite(sum, infinite);
     draw_weighed(values, uniform * sum_of(values, weights), weights)
 }
@@ -374,9 +376,9 @@ fn draw_of<const SIZE: usize>(values: &[[f32; SIZE]; SIZE], uniform: f32) -> (u3
 #[inline(always)]
 fn sum_of<const SIZE: usize>(values: &[[f32; SIZE]; SIZE], weights: Weights) -> f32 {
     let mut sum = 0.0;
-    unrolled!(K in [0 1 2 3 4 5 6 7 8] {
-        if K < SIZE * SIZE { sum += weights.of(values[K / SIZE][K % SIZE]); }
-    });
+    unrolled!(I in [0 1 2] { unrolled!(J in [0 1 2] {
+        if I < SIZE && J < SIZE { sum += weights.of(values[I][J]); }
+    }); });
     sum
 }
 
@@ -386,16 +388,15 @@ fn sum_of<const SIZE: usize>(values: &[[f32; SIZE]; SIZE], weights: Weights) -> 
 #[allow(unused_assignments, reason = "the sum after the last element, which unrolling leaves")]
 fn draw_weighed<const SIZE: usize>(values: &[[f32; SIZE]; SIZE], until: f32, weights: Weights) -> (u32, f32) {
     let (mut position, mut value, mut so_far) = ((SIZE * SIZE) as u32, 0.0, f32::NEG_INFINITY);
-    unrolled!(K in [0 1 2 3 4 5 6 7 8] {
-        if K < SIZE * SIZE {
-            let element = values[K / SIZE][K % SIZE];
-            let weight = weights.of(element);
+    unrolled!(I in [0 1 2] { unrolled!(J in [0 1 2] {
+        if I < SIZE && J < SIZE {
+            let weight = weights.of(values[I][J]);
             let drawn = (so_far <= until) & (weight > 0.0);
-            position = if drawn { K as u32 } else { position };
-            value = if drawn { element } else { value };
-            so_far = if K == 0 { weight } else { so_far + weight };
+            position = if drawn { (I * SIZE + J) as u32 } else { position };
+            value = if drawn { values[I][J] } else { value };
+            so_far = if I + J == 0 { weight } else { so_far + weight };
         }
-    });
+    }); });
     (position, value)
 }
 

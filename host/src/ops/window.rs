@@ -687,7 +687,7 @@ mod tests {
             Windows::new("test", "x", &[n, c, h, w], layout, &window).unwrap()
         };
         let refused = |window: Window, planes, image| {
-            windows(window, [1, planes], image, Layout::RowMajor).launch::<kernels::window::Nchw>("test").is_err()
+            windows(window, [1, planes], image, Layout::RowMajor).launch::<Nchw>("test").is_err()
         };
         let window = Window::new([2, 2]);
         assert!(!refused(window, 1 << 30, [1 << 15, 1 << 15]));
@@ -697,8 +697,7 @@ mod tests {
         assert!(refused(window, 1, [1 << 31, 2]));
         assert!(refused(window.stride([1 << 31, 1]), 1, [2, 2]));
         assert!(refused(window.dilation([1 << 30, 1]).stride([1 << 30, 1]).ceil_mode(true), 1, [1 << 30, 2]));
-        let last =
-            |batch, image| windows(window, batch, image, Layout::ChannelsLast).launch::<kernels::window::Nhwc>("test");
+        let last = |batch, image| windows(window, batch, image, Layout::ChannelsLast).launch::<Nhwc>("test");
         let launch = last([1 << 30, 1 << 10], [1 << 20, 1 << 20]).unwrap();
         assert_eq!((launch.planes, launch.channels), (1 << 30, 1 << 10));
         assert!(last([1, 1 << 11], [2, 1 << 20]).is_err());
