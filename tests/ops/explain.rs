@@ -86,10 +86,12 @@ fn says_once() -> Outcome {
             "max_pool_forward_f32_Nchw_u8 grid 1 block 6x1x6: {five} dilation 2x1 over 9x9 row-major: an element a \
                  thread: a band of rows has no room in shared memory, or is dilated"
         ),
+        "permute_u32 grid 3 block 256".to_owned(),
         format!(
             "max_pool_forward_patch_f32_3_2_1 grid 1 block 5x5x2: {three} with the channels last: by patches of a size \
                  compiled in, the channels being a multiple of four"
         ),
+        "permute_u32 grid 2 block 256".to_owned(),
         format!(
             "max_pool_forward_f32_Nhwc_u8 grid 1 block 15x5x2: {three} with the channels last: an element a thread: no \
                  kernel of this size, or not by four channels"
