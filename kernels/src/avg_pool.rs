@@ -25,7 +25,7 @@ use cuda_std::prelude::*;
 use crate::band::any::{Item, Lines, for_each_item, outputs_of, steps_inside};
 use crate::band::cells::{self, Given, inputs_of_cells, outputs_of_cells};
 use crate::band::slide::slide;
-use crate::band::{self, Bands, Block, Staged, Tile, inputs_of};
+use crate::band::{self, Bands, Block, Staged, Tile, inputs_of, pairs};
 use crate::elementwise::{get, put};
 use crate::patch::{self, Patches, Shares};
 use crate::window::{Covering, FEWER_BLOCKS, MIN_BLOCKS, Nchw, Nhwc, Order, Pixel, THREADS, Tiling, Window};
@@ -177,18 +177,50 @@ pub unsafe fn avg_pool_forward_band<T: Storage, const SIZE: usize, const STRIDE:
     divisor: Divisor,
     bands: Bands,
 ) {
-    let of_row = |values: [f32; SIZE]| {
-        let mut sum = values[0];
-        unrolled!(J in [1 2] { if J < SIZE { sum += values[J]; } });
-        sum
-    };
     let finish = |output: usize, row: u32, column: u32, rows: [f32; SIZE]| {
         let of = divisor.of(divisor.counted(&window, 0, row), divisor.counted(&window, 1, column));
         // SAFETY: the output exists.
-        unsafe { y.store(output, T::from_f32(of_row(rows) / of)) };
+        unsafe { y.store(output, T::from_f32(sum_of(rows) / of)) };
     };
     // SAFETY: the caller's.
-    unsafe { slide::<T, f32, SIZE, STRIDE>(x, &window, &bands, 0.0, of_row, finish) };
+    unsafe { slide::<T, f32, SIZE, STRIDE>(x, &window, &bands, 0.0, sum_of, finish) };
+}
+
+/// As [`avg_pool_forward_band`], [two columns a thread](crate::band::pairs), for windows two apart, padded by `PADDING`.
+///
+/// # Safety
+/// As [`avg_pool_forward_band`]'s; the padding is such; `y` begins at a multiple of 16 bytes, and `bands` are of pairs.
+#[kernel(
+    max_threads = band::THREADS,
+    min_blocks = pairs::MIN_BLOCKS,
+    instances(T = [f32, f16, bf16], (SIZE, PADDING) = [(2, 0), (3, 0), (3, 1)])
+)]
+pub unsafe fn avg_pool_forward_pairs<T: Storage, const SIZE: usize, const PADDING: u32>(
+    x: Global<T>,
+    y: GlobalMut<T>,
+    window: Window<Nchw>,
+    divisor: Divisor,
+    bands: Bands,
+) {
+    let finish = |output: usize, row: u32, column: u32, rows: [[f32; 2]; SIZE]| {
+        let counted = divisor.counted(&window, 0, row);
+        let of = |which: usize| {
+            let of = divisor.of(counted, divisor.counted(&window, 1, column + which as u32));
+            T::from_f32(sum_of(rows.map(|pair| pair[which])) / of)
+        };
+        // SAFETY: the first output exists, at this column.
+        unsafe { pairs::store(y, &window, output, column, [of(0), of(1)]) };
+    };
+    // SAFETY: the caller's.
+    unsafe { pairs::slide::<T, f32, SIZE, PADDING>(x, &window, &bands, 0.0, sum_of, finish) };
+}
+
+/// The sum of a row of a window, or of its rows.
+#[inline(always)]
+fn sum_of<const SIZE: usize>(values: [f32; SIZE]) -> f32 {
+    let mut sum = values[0];
+    unrolled!(J in [1 2] { if J < SIZE { sum += values[J]; } });
+    sum
 }
 
 /// As [`avg_pool_forward`], by [bands](crate::band), for windows of any size: the sums of the windows' columns, and of these
@@ -340,13 +372,40 @@ pub unsafe fn avg_pool_backward_band<T: Storage, const SIZE: u32, const PADDING:
         let dy = Staged::copy(dynamic_shared::<T>(), dy, &span, rows, window.output);
         let tile = Tile::new(dy.behind(), &span, inputs_of_cells(&window, &span), window.input);
         band::wait();
-        let given = |inside, plane, row, column| {
-            let dy = dy.load_if(inside, dy.place(plane, row, column), T::from_f32(0.0)).to_f32();
-            let [share] = quotients.of(&window, [dy], row, column);
-            Given { share, position: 0 }
-        };
+        let given = |inside, plane, row, column| quotients.given(&dy, &window, inside, plane, row, column);
         cells::gather::<SIZE, PADDING>(&tile, &window, &bands, &part, given, |sum, given, _| sum + given.share);
         tile.write_out(dx, beta);
+    }
+}
+
+/// As [`avg_pool_backward_band`], [two cells a thread](crate::band::pairs).
+///
+/// # Safety
+/// As [`avg_pool_backward_band`]'s; `bands` are of pairs of cells.
+#[kernel(
+    max_threads = band::THREADS,
+    min_blocks = pairs::MIN_BLOCKS,
+    instances(T = [f32, f16, bf16], (SIZE, PADDING) = [(2, 0), (3, 0), (3, 1)])
+)]
+pub unsafe fn avg_pool_backward_pairs<T: Storage, const SIZE: u32, const PADDING: u32>(
+    dy: Global<T>,
+    dx: GlobalMut<T>,
+    beta: f32,
+    window: Window<Nchw>,
+    divisor: Divisor,
+    bands: Bands,
+) {
+    let quotients = Quotients::new(&window, divisor);
+    let span = bands.block.span();
+    let part = bands.part(&span);
+    // SAFETY: the caller's; the launch's shared memory is for these rows.
+    unsafe {
+        let rows = outputs_of_cells::<SIZE, PADDING>(&window, &span);
+        let dy = Staged::copy(dynamic_shared::<T>(), dy, &span, rows, window.output);
+        band::wait();
+        let given = |inside, plane, row, column| quotients.given(&dy, &window, inside, plane, row, column);
+        let add = |sum: f32, given: Given, _| sum + given.share;
+        pairs::gather::<T, SIZE, PADDING>((dx, beta), &window, &bands, (&span, &part), given, add);
     }
 }
 
@@ -355,8 +414,8 @@ pub unsafe fn avg_pool_backward_band<T: Storage, const SIZE: u32, const PADDING:
 ///
 /// # Safety
 /// The module's, but for the tiling; `covering` is the window's; `dy` and `dx` begin at multiples of 16 bytes; `bands` are of
-/// the window's inputs, with the launch's grid, block and shared memory, which has an `f32` for each row of outputs and
-/// column of inputs.
+/// the window's inputs, with the launch's grid, block and shared memory, which has an `f32` for each output and for each row
+/// of outputs and column of inputs; `outputs` are of its outputs.
 #[kernel(max_threads = band::THREADS, min_blocks = band::FEWER_BLOCKS, instances(T = [f32, f16, bf16]))]
 pub unsafe fn avg_pool_backward_any<T: Storage>(
     dy: Global<T>,
@@ -366,40 +425,34 @@ pub unsafe fn avg_pool_backward_any<T: Storage>(
     covering: Covering,
     divisor: Divisor,
     bands: Bands,
+    outputs: Lines,
 ) {
     let quotients = Quotients::new(&window, divisor);
     let span = bands.block.span();
     let part = bands.part(&span);
     let rows = outputs_of(&window, &covering, &span);
     let width = window.input[1];
-    // SAFETY: the launch's shared memory is for these rows, their columns and the inputs.
+    // SAFETY: the launch's shared memory is for these rows, their quotients, their columns and the inputs.
     unsafe {
         let dy = Staged::copy(dynamic_shared::<T>(), dy, &span, rows, window.output);
-        let shares = dy.behind::<f32>();
+        let given = dy.behind::<f32>();
+        let shares = given.offset(outputs.padded(&span, rows));
         let lines = span.depth * (rows[1] - rows[0]);
         let tile = Tile::new(shares.offset((lines * width + 3) & !3), &span, span.rows, window.input);
         band::wait();
-        // Each run of rows of inputs begins with as many rows of outputs, and takes every so manyth from there on. Windows
-        // are mostly few over one input: four are looked at in one step without a branch.
+        for_each_item(&span, &outputs, rows, |Item { number, plane, row, column }| {
+            let dy = dy.load(dy.place(plane, row, column)).to_f32();
+            given.store(number, quotients.of(&window, [dy], row, column)[0]);
+        });
+        thread::sync_threads();
+        // Each run of rows of inputs begins with as many rows of outputs, and takes every so manyth from there on.
         let (first, step) = bands.group(&part, &span);
         bands.for_each_column(&part, |column| {
             let [begin, end] = covering.over(&window, 1, column);
-            let mut row = rows[0] + first;
-            while row < rows[1] {
-                let line = part.plane * (rows[1] - rows[0]) + row - rows[0];
-                let (mut sum, mut output, mut place) = (0.0, begin, dy.place(part.plane, row, begin));
-                while output < end {
-                    unrolled!(K in [0 1 2 3] {
-                        let k = K as u32;
-                        let dy = dy.load_if(output + k < end, place + k, T::from_f32(0.0)).to_f32();
-                        let share = quotients.of(&window, [dy], row, output + k)[0];
-                        sum += if output + k < end { share } else { 0.0 };
-                    });
-                    output += 4;
-                    place += 4;
-                }
-                shares.store(line * width + column, sum);
-                row += step;
+            let (mut line, last) = (part.plane * (rows[1] - rows[0]) + first, (part.plane + 1) * (rows[1] - rows[0]));
+            while line < last {
+                shares.store(line * width + column, sum_over(given, line * window.output[1], 1, [begin, end]));
+                line += step;
             }
         });
         thread::sync_threads();
@@ -407,19 +460,10 @@ pub unsafe fn avg_pool_backward_any<T: Storage>(
             let mut over = covering.down(&window, part.rows[0]);
             let mut place = tile.place(part.plane, part.rows[0], column);
             let line = (part.plane * (rows[1] - rows[0])).wrapping_sub(rows[0]);
+            let from = line.wrapping_mul(width).wrapping_add(column);
             let mut row = part.rows[0];
             while row < part.rows[1] {
-                let (mut output, end) = (over.begin, over.end(&window));
-                let mut at = line.wrapping_add(output).wrapping_mul(width).wrapping_add(column);
-                let mut sum = 0.0;
-                while output < end {
-                    unrolled!(K in [0 1 2 3] {
-                        sum += shares.load_if(output + (K as u32) < end, at, 0.0);
-                        at = at.wrapping_add(width);
-                    });
-                    output += 4;
-                }
-                tile.sums().store(place, sum);
+                tile.sums().store(place, sum_over(shares, from, width, [over.begin, over.end(&window)]));
                 place += width;
                 row += 1;
                 over.next(&window);
@@ -427,6 +471,33 @@ pub unsafe fn avg_pool_backward_any<T: Storage>(
         });
         tile.write_out(dx, beta);
     }
+}
+
+/// The sum of what is `step` apart, from number `range[0]` to before `range[1]`, in order; number 0 is at `from`.
+///
+/// Windows are mostly few over one input: four are looked at without a branch.
+///
+/// # Safety
+/// They are there.
+#[inline(always)]
+unsafe fn sum_over(of: Shared<f32>, from: u32, step: u32, [begin, end]: [u32; 2]) -> f32 {
+    let mut at = begin.wrapping_mul(step).wrapping_add(from);
+    let count = end.wrapping_sub(begin).cast_signed();
+    let mut sum = 0.0;
+    // SAFETY: the caller's.
+    unsafe {
+        unrolled!(K in [0 1 2 3] {
+            sum += of.load_if((K as i32) < count, at, 0.0);
+            at = at.wrapping_add(step);
+        });
+        let mut k = 4;
+        while k < count {
+            sum += of.load(at);
+            at = at.wrapping_add(step);
+            k += 1;
+        }
+    }
+    sum
 }
 
 /// What is divided by the windows' divisors.
@@ -466,5 +537,25 @@ impl Quotients {
             let exists = (row < window.output[0]) & (column < window.output[1]);
             dy.map(|dy| if of == self.full || !exists { dy * self.reciprocal } else { dy / of })
         }
+    }
+
+    /// What the output at this row and column of a band's plane gives, if it is `inside`; else nothing.
+    ///
+    /// # Safety
+    /// The band has it where it is inside.
+    #[inline(always)]
+    unsafe fn given<T: Storage>(
+        &self,
+        dy: &Staged<T>,
+        window: &Window<Nchw>,
+        inside: bool,
+        plane: u32,
+        row: u32,
+        column: u32,
+    ) -> Given {
+        // SAFETY: the caller's.
+        let dy = unsafe { dy.load_if(inside, dy.place(plane, row, column), T::from_f32(0.0)) }.to_f32();
+        let [share] = self.of(window, [dy], row, column);
+        Given { share, position: 0 }
     }
 }

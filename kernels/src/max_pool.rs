@@ -20,7 +20,7 @@ use cuda_std::prelude::*;
 
 use crate::band::any::{Item, Lines, for_each_item, steps_inside};
 use crate::band::slide::slide;
-use crate::band::{self, Bands, Block, Staged, inputs_of};
+use crate::band::{self, Bands, Block, Staged, inputs_of, pairs};
 use crate::elementwise::get;
 use crate::patch::{self, Patches};
 use crate::window::{Covering, FEWEST_BLOCKS, MIN_BLOCKS, Nchw, Nhwc, Order, Pixel, Position, THREADS, Tiling, Window};
@@ -175,22 +175,8 @@ pub unsafe fn max_pool_forward_band<T: Storage, const SIZE: usize, const STRIDE:
     window: Window<Nchw>,
     bands: Bands,
 ) {
-    // The first of the greatest in a row, by its column; then the first row that has the greatest.
-    let of_row = |values: [f32; SIZE]| {
-        let mut maximum = Maximum { value: values[0], position: 0 };
-        unrolled!(J in [1 2] { if J < SIZE { maximum = maximum.or(values[J], J as u32); } });
-        maximum
-    };
     let finish = |output: usize, row: u32, column: u32, rows: [Maximum; SIZE]| {
-        let mut maximum = rows[0];
-        unrolled!(I in [1 2] {
-            if I < SIZE { maximum = maximum.or(rows[I].value, rows[I].position + (I * SIZE) as u32); }
-        });
-        if maximum.value == f32::NEG_INFINITY {
-            // What is outside is the same: of equals the first that is inside.
-            let first = |axis: usize, output: u32| window.padding[axis].saturating_sub(output * STRIDE as u32);
-            maximum = Maximum::of_nothing(first(0, row) * SIZE as u32 + first(1, column));
-        }
+        let maximum = of_window(&window, STRIDE as u32, row, column, rows);
         // SAFETY: the output exists.
         unsafe {
             y.store(output, T::from_f32(maximum.value));
@@ -201,6 +187,67 @@ pub unsafe fn max_pool_forward_band<T: Storage, const SIZE: usize, const STRIDE:
     };
     // SAFETY: the caller's. Minus infinity wins over nothing.
     unsafe { slide::<T, Maximum, SIZE, STRIDE>(x, &window, &bands, f32::NEG_INFINITY, of_row, finish) };
+}
+
+/// As [`max_pool_forward_band`], [two columns a thread](crate::band::pairs), for windows two apart, padded by `PADDING`.
+///
+/// # Safety
+/// As [`max_pool_forward_band`]'s; the padding is such; `y` and `indices` begin at multiples of 16 bytes, and `bands` are of
+/// pairs.
+#[kernel(
+    max_threads = band::THREADS,
+    min_blocks = pairs::MIN_BLOCKS,
+    instances(T = [f32, f16, bf16], (SIZE, PADDING) = [(2, 0), (3, 0), (3, 1)])
+)]
+pub unsafe fn max_pool_forward_pairs<T: Storage, const SIZE: usize, const PADDING: u32>(
+    x: Global<T>,
+    y: GlobalMut<T>,
+    indices: Option<GlobalMut<u8>>,
+    window: Window<Nchw>,
+    bands: Bands,
+) {
+    let finish = |output: usize, row: u32, column: u32, rows: [[Maximum; 2]; SIZE]| {
+        let of = |which: usize| of_window(&window, 2, row, column + which as u32, rows.map(|pair| pair[which]));
+        let maxima = [of(0), of(1)];
+        // SAFETY: the first output exists, at this column.
+        unsafe {
+            pairs::store(y, &window, output, column, maxima.map(|maximum| T::from_f32(maximum.value)));
+            if let Some(indices) = indices {
+                pairs::store(indices, &window, output, column, maxima.map(|maximum| u8::narrow(maximum.position)));
+            }
+        }
+    };
+    // SAFETY: the caller's. Minus infinity wins over nothing.
+    unsafe { pairs::slide::<T, Maximum, SIZE, PADDING>(x, &window, &bands, f32::NEG_INFINITY, of_row, finish) };
+}
+
+/// The first of the greatest in a row of a window, by its column.
+#[inline(always)]
+fn of_row<const SIZE: usize>(values: [f32; SIZE]) -> Maximum {
+    let mut maximum = Maximum { value: values[0], position: 0 };
+    unrolled!(J in [1 2] { if J < SIZE { maximum = maximum.or(values[J], J as u32); } });
+    maximum
+}
+
+/// The maximum of a window by those of its rows: of the first row that has the greatest.
+#[inline(always)]
+fn of_window<const SIZE: usize>(
+    window: &Window<Nchw>,
+    stride: u32,
+    row: u32,
+    column: u32,
+    rows: [Maximum; SIZE],
+) -> Maximum {
+    let mut maximum = rows[0];
+    unrolled!(I in [1 2] {
+        if I < SIZE { maximum = maximum.or(rows[I].value, rows[I].position + (I * SIZE) as u32); }
+    });
+    if maximum.value == f32::NEG_INFINITY {
+        // What is outside is the same: of equals the first that is inside.
+        let first = |axis: usize, output: u32| window.padding[axis].saturating_sub(output * stride);
+        maximum = Maximum::of_nothing(first(0, row) * SIZE as u32 + first(1, column));
+    }
+    maximum
 }
 
 /// As [`max_pool_forward`], by [bands](crate::band), for windows of any size without dilation: the maxima of the windows'

@@ -5,13 +5,16 @@
 //! `x` is `[outer, channels, inner]`; one slope for all is one channel. Bound by memory: forward moves two
 //! elements for each, backward three. Slopes and their sums are `f32` whatever the elements are.
 //!
-//! - [`prelu_forward`]: one thread for four elements, whatever their channels: the division that finds the channel of the first
-//!   costs less than the 32 bytes that they move.
+//! - [`prelu_forward_vectors`]: a thread takes [`VECTORS`] vectors of four elements, a block's width apart, all loaded before
+//!   the first is used. Planes of a multiple of four elements have one slope for a vector, channels that are neighbours and
+//!   a multiple of four have four.
+//! - [`prelu_forward`], where neither holds: one thread for four elements, whatever their channels.
 //! - Backward, stage 1, gives `dx` and partial sums of `dalpha` in one pass, laid out `[outer', channels, parts]`:
 //!   - [`prelu_backward_planes`], for large `inner`: a block takes [`PART`] elements of one `(outer, channel)` plane and sums
 //!     them (`outer' = outer`).
-//!   - [`prelu_backward_columns`], for small `inner`: a thread takes one column of the matrix `[outer, channels * inner]`
-//!     and [`ROWS`] of its rows (`outer'` = chunks of rows, `parts = inner`).
+//!   - [`prelu_backward_columns`], for small `inner`: threads beside each other take neighbouring columns of the matrix
+//!     `[outer, channels * inner]`, four each where they are a multiple of four, and a block so many rows (`outer'` = such
+//!     chunks, `parts = inner`).
 //! - Stage 2, [`prelu_backward_sum`]: a block sums one channel's partial sums.
 //!
 //! All sums are in a fixed order. NaN is not positive, so that it comes out of every formula as NaN.
@@ -25,11 +28,83 @@ use cuda_std::prelude::*;
 pub use crate::elementwise::{BLOCK, TILE};
 use crate::elementwise::{for_each4, get, get4, put, put4};
 use crate::reduce::block_sum;
+use crate::window::Divider;
 
 /// Elements of a plane that one block takes.
 pub const PART: u32 = BLOCK * 16;
-/// Rows that one thread takes.
-pub const ROWS: u32 = 64;
+/// Vectors of a thread.
+pub const VECTORS: u32 = 4;
+/// Chunks of rows that there are at most, for as many blocks as fill a GPU twice: more leave more partial sums.
+const MOST_CHUNKS: u64 = 1056;
+
+/// Where the slopes of a vector of four elements are.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slopes {
+    channels: u32,
+    /// Vectors of a plane, or, with the channels last, of all channels.
+    vectors: u32,
+    by_vectors: Divider,
+    by_channels: Divider,
+}
+
+// SAFETY: `repr(C)` with only `u32` inside.
+unsafe impl KernelParam for Slopes {}
+
+impl Slopes {
+    /// One slope for all.
+    pub fn shared() -> Self {
+        Self::new(1, i32::MAX.cast_unsigned())
+    }
+
+    /// A slope for each plane of `inner` elements; none where a vector may be of two, or there are too many.
+    pub fn of_planes(channels: u32, inner: u64) -> Option<Self> {
+        let vectors = u32::try_from(inner / 4).ok().filter(|_| inner.is_multiple_of(4))?;
+        Some(Self::new(channels, vectors))
+    }
+
+    /// A slope for each of neighbouring elements; none where a vector may be of two pixels.
+    pub fn of_pixels(channels: u32) -> Option<Self> {
+        channels.is_multiple_of(4).then(|| Self::new(channels, channels / 4))
+    }
+
+    fn new(channels: u32, vectors: u32) -> Self {
+        Self { channels, vectors, by_vectors: Divider::new(vectors), by_channels: Divider::new(channels) }
+    }
+}
+
+/// How a block is laid over rows of a matrix: threads beside each other over columns, and as often as there is room.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Columns {
+    /// Columns of the matrix.
+    columns: u32,
+    /// Those of a channel.
+    inner: u32,
+    /// Threads beside each other.
+    beside: u32,
+    by_beside: Divider,
+    by_inner: Divider,
+    /// Rows of a block.
+    rows: u32,
+}
+
+// SAFETY: `repr(C)` with only `u32` inside.
+unsafe impl KernelParam for Columns {}
+
+impl Columns {
+    /// Over `[outer, channels * inner]`, `each` columns a thread, of which these are a multiple; and the grid.
+    pub fn new(outer: u64, columns: u32, inner: u32, each: u32) -> (Self, [u32; 3]) {
+        let units = columns / each;
+        let (beside, across) = (units.min(BLOCK), u64::from(units.div_ceil(BLOCK)));
+        let at_once = u64::from(BLOCK / beside);
+        // Whole goes of the block.
+        let rows = outer.div_ceil((MOST_CHUNKS / across).max(1)).max(1).next_multiple_of(at_once);
+        let grid = [outer.div_ceil(rows) as u32, across as u32, 1];
+        let [by_beside, by_inner] = [beside, inner].map(Divider::new);
+        (Self { columns, inner, beside, by_beside, by_inner, rows: rows as u32 }, grid)
+    }
+}
 
 #[inline(always)]
 fn slope(x: f32, alpha: f32) -> f32 {
@@ -99,11 +174,56 @@ pub unsafe fn prelu_forward<T: Storage>(
     );
 }
 
+/// As [`prelu_forward`], by vectors that have one slope each, or four (`SLOPES`) neighbouring ones; the grid's blocks take
+/// [`VECTORS`] times [`TILE`] elements each.
+///
+/// # Safety
+/// The module's; `n` is below 2³³, and a multiple of four but with one slope for all.
+#[kernel(block = BLOCK, instances(T = [f32, f16, bf16], SLOPES = [1, 4]))]
+pub unsafe fn prelu_forward_vectors<T: Storage, const SLOPES: u32>(
+    x: Option<Global<T>>,
+    alpha: Global<f32>,
+    y: GlobalMut<T>,
+    slopes: Slopes,
+    n: u64,
+) {
+    let x = x.unwrap_or(y.as_global());
+    let vectors = (n / 4) as u32;
+    let first = thread::block_idx_x() * (BLOCK * VECTORS) + thread::thread_idx_x();
+    // SAFETY: the vector's elements are among the `n`, and begin at a multiple of 4; a remainder is below its divisor, so that
+    // `alpha` holds the slopes. What is left is fewer than 4 elements, with one slope.
+    unsafe {
+        let mut loaded = [Vec4::splat(T::from_f32(0.0)); VECTORS as usize];
+        unrolled!(K in [0 1 2 3] {
+            let vector = first + K as u32 * BLOCK;
+            loaded[K] = x.load4_if(vector < vectors, vector as usize * 4, loaded[K]);
+        });
+        unrolled!(K in [0 1 2 3] {
+            let vector = first + K as u32 * BLOCK;
+            if vector < vectors {
+                let plane = slopes.by_vectors.divide(vector);
+                let alpha = if SLOPES == 1 {
+                    Vec4::splat(alpha.load((plane - slopes.by_channels.divide(plane) * slopes.channels) as usize))
+                } else {
+                    alpha.load4((vector - plane * slopes.vectors) as usize * 4)
+                };
+                let result = loaded[K].map(T::to_f32).zip_with(alpha, |x, alpha| slope(x, alpha) * x);
+                y.store4(vector as usize * 4, result.map(T::from_f32));
+            }
+        });
+        let i = vectors as u64 * 4 + thread::thread_idx_x() as u64;
+        if thread::block_idx_x() == 0 && i < n {
+            let x = get(x, i as usize);
+            put(y, i as usize, slope(x, alpha.load(0)) * x, 0.0);
+        }
+    }
+}
+
 /// Backward, stage 1, for large planes; one block for each of `parts` parts of each plane, `part` the fastest.
 /// `vector` is 1 where `inner` is a multiple of 4.
 ///
 /// # Safety
-/// The module's.
+/// The module's; there are fewer than 2³¹ blocks.
 #[kernel(block = BLOCK, instances(T = [f32, f16, bf16]))]
 pub unsafe fn prelu_backward_planes<T: Storage>(
     x: Global<T>,
@@ -113,30 +233,42 @@ pub unsafe fn prelu_backward_planes<T: Storage>(
     dx_beta: f32,
     sums: Option<GlobalMut<f32>>,
     channels: u32,
+    by_channels: Divider,
     inner: u64,
     parts: u32,
+    by_parts: Divider,
     vector: u32,
 ) {
-    // SAFETY: `parts` and `channels` are not zero; the block's plane and part exist by the grid, so that the elements up to `end` do;
-    // with `vector`, planes and so `begin` and the steps of 4 are aligned.
+    // SAFETY: the block's plane and part exist by the grid, so that the elements up to `end` do; with `vector`, planes and so
+    // `begin` and the steps of 4 are aligned.
     unsafe {
-        let (plane, number) = divide(thread::block_idx_x() as u64, parts as u64);
-        let slope_of_plane = alpha.load(divide(plane, channels as u64).1 as usize);
-        let begin = number * PART as u64;
+        let plane = by_parts.divide(thread::block_idx_x());
+        let number = thread::block_idx_x() - plane * parts;
+        let slope_of_plane = alpha.load((plane - by_channels.divide(plane) * channels) as usize);
+        let begin = number as u64 * PART as u64;
         let end = if inner - begin < PART as u64 { inner } else { begin + PART as u64 };
-        let base = plane * inner;
+        let base = plane as u64 * inner;
         let mut sum = 0.0;
         if vector == 1 {
-            let mut i = base + begin + thread::thread_idx_x() as u64 * 4;
-            while i < base + end {
-                let (x, dy) = (get4(x, i as usize), get4(dy, i as usize));
+            let first = base + begin + thread::thread_idx_x() as u64 * 4;
+            let mut loaded = [[Vec4::splat(T::from_f32(0.0)); 2]; (PART / TILE) as usize];
+            unrolled!(K in [0 1 2 3] {
+                let i = first + K as u64 * TILE as u64;
+                let there = i < base + end;
+                loaded[K] = [x, dy].map(|from| from.load4_if(there, i as usize, loaded[K][0]));
+            });
+            unrolled!(K in [0 1 2 3] {
+                let i = first + K as u64 * TILE as u64;
+                let [x, dy] = loaded[K].map(|four| four.map(T::to_f32));
+                // Zeros, where there is nothing, add nothing.
                 let terms = x.zip_with(dy, part);
                 sum += (terms.x + terms.y) + (terms.z + terms.w);
-                if let Some(dx) = dx {
+                if let Some(dx) = dx
+                    && i < base + end
+                {
                     put4(dx, i as usize, x.zip_with(dy, |x, dy| slope(x, slope_of_plane) * dy), dx_beta);
                 }
-                i += BLOCK as u64 * 4;
-            }
+            });
         } else {
             let mut i = base + begin + thread::thread_idx_x() as u64;
             while i < base + end {
@@ -155,13 +287,12 @@ pub unsafe fn prelu_backward_planes<T: Storage>(
     }
 }
 
-/// Backward, stage 1, for small planes; the grid is `[outer / ROWS, columns / BLOCK]`, rounded up, with
-/// `columns = channels * inner`.
+/// Backward, stage 1, for small planes, `EACH` columns a thread.
 ///
 /// # Safety
-/// The module's.
-#[kernel(block = BLOCK, instances(T = [f32, f16, bf16]))]
-pub unsafe fn prelu_backward_columns<T: Storage>(
+/// The module's; `columns` are of the `outer` rows with the launch's grid, and a multiple of `EACH`.
+#[kernel(block = BLOCK, instances(T = [f32, f16, bf16], EACH = [1, 4]))]
+pub unsafe fn prelu_backward_columns<T: Storage, const EACH: usize>(
     x: Global<T>,
     alpha: Global<f32>,
     dy: Global<T>,
@@ -169,31 +300,68 @@ pub unsafe fn prelu_backward_columns<T: Storage>(
     dx_beta: f32,
     sums: Option<GlobalMut<f32>>,
     outer: u64,
-    channels: u32,
-    inner: u32,
+    columns: Columns,
 ) {
-    let columns = channels * inner;
-    let column = thread::block_idx_y() * BLOCK + thread::thread_idx_x();
-    if column >= columns {
-        return;
-    }
-    // SAFETY: `inner` is not zero; the column exists, and the rows up to `end` do.
+    let Columns { columns, inner: _, beside, by_beside, by_inner, rows } = columns;
+    let line = by_beside.divide(thread::thread_idx_x());
+    let column = (thread::block_idx_y() * BLOCK + thread::thread_idx_x() - line * beside) * EACH as u32;
+    let at_once = by_beside.divide(BLOCK);
+    let here = (column < columns) & (line < at_once);
+    let begin = thread::block_idx_x() as u64 * rows as u64;
+    let end = if outer - begin < rows as u64 { outer } else { begin + rows as u64 };
+    let mut total = [0.0; EACH];
+    // SAFETY: the thread's columns exist where it is `here`, and the rows up to `end` do; four columns are a multiple of four
+    // in a row that is one.
     unsafe {
-        let slope_of_column = alpha.load(divide(column as u64, inner as u64).0 as usize);
-        let begin = thread::block_idx_x() as u64 * ROWS as u64;
-        let end = if outer - begin < ROWS as u64 { outer } else { begin + ROWS as u64 };
-        let mut i = begin * columns as u64 + column as u64;
-        let mut sum = 0.0;
-        while i < end * columns as u64 {
-            let (x, dy) = (get(x, i as usize), get(dy, i as usize));
-            sum += part(x, dy);
-            if let Some(dx) = dx {
-                put(dx, i as usize, slope(x, slope_of_column) * dy, dx_beta);
+        if here {
+            let mut slopes = [0.0; EACH];
+            unrolled!(K in [0 1 2 3] {
+                if K < EACH { slopes[K] = alpha.load(by_inner.divide(column + K as u32) as usize); }
+            });
+            let mut i = (begin + line as u64) * columns as u64 + column as u64;
+            while i < end * columns as u64 {
+                if EACH == 1 {
+                    let (x, dy) = (get(x, i as usize), get(dy, i as usize));
+                    total[0] += part(x, dy);
+                    if let Some(dx) = dx {
+                        put(dx, i as usize, slope(x, slopes[0]) * dy, dx_beta);
+                    }
+                } else {
+                    let (x, dy) = (get4(x, i as usize).to_array(), get4(dy, i as usize).to_array());
+                    let mut result = [0.0; 4];
+                    unrolled!(K in [0 1 2 3] {
+                        if K < EACH {
+                            total[K] += part(x[K], dy[K]);
+                            result[K] = slope(x[K], slopes[K]) * dy[K];
+                        }
+                    });
+                    if let Some(dx) = dx {
+                        put4(dx, i as usize, Vec4::from(result), dx_beta);
+                    }
+                }
+                i += at_once as u64 * columns as u64;
             }
-            i += columns as u64;
         }
-        if let Some(sums) = sums {
-            sums.store((thread::block_idx_x() as u64 * columns as u64 + column as u64) as usize, sum);
+        // The block's lines, one after another.
+        let lines = shared_array![f32; BLOCK as usize * 4];
+        unrolled!(K in [0 1 2 3] {
+            if K < EACH { lines.store(K as u32 * BLOCK + thread::thread_idx_x(), total[K]); }
+        });
+        thread::sync_threads();
+        let Some(sums) = sums else { return };
+        if here && line == 0 {
+            unrolled!(K in [0 1 2 3] {
+                if K < EACH {
+                    let mut sum = 0.0;
+                    let mut place = thread::thread_idx_x();
+                    while place < at_once * beside {
+                        sum += lines.load(K as u32 * BLOCK + place);
+                        place += beside;
+                    }
+                    let chunk = thread::block_idx_x() as u64 * columns as u64;
+                    sums.store((chunk + column as u64) as usize + K, sum);
+                }
+            });
         }
     }
 }
@@ -217,7 +385,7 @@ pub unsafe fn prelu_backward_sum(
     // SAFETY: `parts` is not zero, and the indices are those of the layout; one thread a block writes its channel.
     unsafe {
         while i < outer * parts {
-            let (o, p) = divide(i, parts);
+            let (o, p) = if parts == 1 { (i, 0) } else { divide(i, parts) };
             sum += sums.load(((o * channels as u64 + channel) * parts + p) as usize);
             i += BLOCK as u64;
         }

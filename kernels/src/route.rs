@@ -16,7 +16,7 @@ use cuda_std::prelude::*;
 
 use crate::band::any::{Phases, outputs_of};
 use crate::band::cells::{self, Given, inputs_of_cells, outputs_of_cells};
-use crate::band::{self, Bands, Block, Staged, Tile};
+use crate::band::{self, Bands, Block, Staged, Tile, pairs};
 use crate::elementwise::{get, put};
 use crate::patch::{self, Patches, Shares};
 use crate::window::{Covering, FEWER_BLOCKS, Nchw, Nhwc, Order, Pixel, Position, THREADS, Tiling, Window};
@@ -139,6 +139,40 @@ pub unsafe fn route_backward_band<T: Storage, const SIZE: u32, const PADDING: u3
         let add = |sum: f32, given: Given, position| named(sum, given.share, given.position, position);
         cells::gather::<SIZE, PADDING>(&tile, &window, &bands, &part, given, add);
         tile.write_out(dx, beta);
+    }
+}
+
+/// As [`route_backward_band`], [two cells a thread](crate::band::pairs).
+///
+/// # Safety
+/// As [`route_backward_band`]'s; `bands` are of pairs of cells.
+#[kernel(
+    max_threads = band::THREADS,
+    min_blocks = pairs::MIN_BLOCKS,
+    instances(T = [f32, f16, bf16], (SIZE, PADDING) = [(2, 0), (3, 0), (3, 1)])
+)]
+pub unsafe fn route_backward_pairs<T: Storage, const SIZE: u32, const PADDING: u32>(
+    dy: Global<T>,
+    indices: Global<u8>,
+    dx: GlobalMut<T>,
+    beta: f32,
+    window: Window<Nchw>,
+    bands: Bands,
+) {
+    let span = bands.block.span();
+    let part = bands.part(&span);
+    // SAFETY: the caller's; the launch's shared memory is for these rows of both.
+    unsafe {
+        let rows = outputs_of_cells::<SIZE, PADDING>(&window, &span);
+        let dy = Staged::copy(dynamic_shared::<T>(), dy, &span, rows, window.output);
+        let indices = Staged::copy(dy.behind(), indices, &span, rows, window.output);
+        band::wait();
+        let given = |inside, plane, row, column| Given {
+            share: dy.load_if(inside, dy.place(plane, row, column), T::from_f32(0.0)).to_f32(),
+            position: u32::from(indices.load_if(inside, indices.place(plane, row, column), u8::MAX)),
+        };
+        let add = |sum: f32, given: Given, position| named(sum, given.share, given.position, position);
+        pairs::gather::<T, SIZE, PADDING>((dx, beta), &window, &bands, (&span, &part), given, add);
     }
 }
 

@@ -22,7 +22,7 @@ use cuda_std::prelude::*;
 
 use crate::band::any::{Item, Lines, for_each_item};
 use crate::band::slide::slide;
-use crate::band::{self, Bands, Block, Staged, inputs_of};
+use crate::band::{self, Bands, Block, Staged, inputs_of, pairs};
 use crate::elementwise::get;
 use crate::patch::{self, Patches};
 use crate::philox;
@@ -269,6 +269,41 @@ pub unsafe fn stochastic_pool_forward_band<T: Storage, const SIZE: usize, const 
     };
     // SAFETY: the caller's. A zero has no weight.
     unsafe { slide::<T, [f32; SIZE], SIZE, STRIDE>(x, &window, &bands, 0.0, |values| values, finish) };
+}
+
+/// As [`stochastic_pool_forward_band`], [two columns a thread](crate::band::pairs), for windows two apart, padded by
+/// `PADDING`.
+///
+/// # Safety
+/// As [`stochastic_pool_forward_band`]'s; the padding is such; `y` and `indices` begin at multiples of 16 bytes, and `bands`
+/// are of pairs.
+#[kernel(
+    max_threads = band::THREADS,
+    min_blocks = pairs::MIN_BLOCKS,
+    instances(T = [f32, f16, bf16], (SIZE, PADDING) = [(2, 0), (3, 0), (3, 1)])
+)]
+pub unsafe fn stochastic_pool_forward_pairs<T: Storage, const SIZE: usize, const PADDING: u32>(
+    x: Global<T>,
+    y: GlobalMut<T>,
+    indices: GlobalMut<u8>,
+    state: Global<u64>,
+    window: Window<Nchw>,
+    bands: Bands,
+) {
+    // SAFETY: the caller's.
+    let (seed, offset) = unsafe { (state.load(state::SEED), state.load(state::OFFSET)) };
+    let finish = |output: usize, _, column, rows: [[[f32; SIZE]; 2]; SIZE]| {
+        let of =
+            |which: usize| draw_of(&rows.map(|pair| pair[which]), uniform(seed, offset, output as u64 + which as u64));
+        let drawn = [of(0), of(1)];
+        // SAFETY: the first output exists, at this column.
+        unsafe {
+            pairs::store(y, &window, output, column, drawn.map(|(_, element)| T::from_f32(element)));
+            pairs::store(indices, &window, output, column, drawn.map(|(position, _)| u8::narrow(position)));
+        }
+    };
+    // SAFETY: the caller's. A zero has no weight.
+    unsafe { pairs::slide::<T, [f32; SIZE], SIZE, PADDING>(x, &window, &bands, 0.0, |values| values, finish) };
 }
 
 /// As [`stochastic_pool_forward`], by [bands](crate::band), for windows of any size.

@@ -151,6 +151,9 @@ pub struct Divider {
     shift: u32,
 }
 
+// SAFETY: `repr(C)` with only `u32` inside.
+unsafe impl KernelParam for Divider {}
+
 impl Divider {
     /// The division by `divisor`, which is not zero.
     pub const fn new(divisor: u32) -> Self {

@@ -230,6 +230,30 @@ accesses! {
     Vector4 4 Vec4<T>: load4 store4 load4_shared store4_shared ".v4" " four elements, aligned to all together.";
 }
 
+impl<T: Vector4> Shared<T> {
+    /// Loads the four elements from element `i` on, aligned to all together, if the predicate is true, else gives
+    /// `otherwise`: one predicated instruction and no branch. PTX: `@p ld.shared.v4`.
+    ///
+    /// # Safety
+    /// As [`load4`](Self::load4) where the predicate is true.
+    #[inline(always)]
+    #[cfg_attr(not(target_arch = "nvptx64"), track_caller)]
+    pub unsafe fn load4_if(self, predicate: bool, i: u32, otherwise: Vec4<T>) -> Vec4<T> {
+        // SAFETY: the caller's index.
+        #[cfg(target_arch = "nvptx64")]
+        unsafe {
+            T::load4_shared_if(predicate, self.at(i), otherwise)
+        }
+        #[cfg(not(target_arch = "nvptx64"))]
+        if predicate {
+            // SAFETY: in bounds and aligned, as checked.
+            unsafe { self.at(i, 4).cast::<Vec4<T>>().read() }
+        } else {
+            otherwise
+        }
+    }
+}
+
 impl<T: Element> Shared<T> {
     /// Loads element `i` if the predicate is true, else gives `otherwise`: one predicated instruction and no branch.
     /// PTX: `@p ld.shared`.

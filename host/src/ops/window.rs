@@ -416,26 +416,27 @@ macro_rules! for_slide {
 }
 pub(crate) use for_slide;
 
-/// As [`for_slide`], with the padding too, by bands of cells of inputs.
-macro_rules! for_cells {
-    ($window:expr, $bytes:expr => $size:ident, $padding:ident, $found:pat, $body:block) => {
+/// Runs a block, which returns, with the size and the padding of a row-major window as constants, and what a launch by bands
+/// takes, if `found` is some and there are kernels for such.
+macro_rules! for_padded {
+    ($window:expr, $found:expr => $size:ident: $type:ty, $padding:ident, $pattern:pat, $body:block) => {
         if $window.stride == [2, 2]
-            && let Some($found) = kernels::band::Bands::of_cells(&$window, $bytes)
+            && let Some($pattern) = $found
         {
-            $crate::ops::window::for_cells!(@ $window => $size = 2, $padding = 0, $body);
-            $crate::ops::window::for_cells!(@ $window => $size = 3, $padding = 0, $body);
-            $crate::ops::window::for_cells!(@ $window => $size = 3, $padding = 1, $body);
+            $crate::ops::window::for_padded!(@ $window => $size: $type = 2, $padding = 0, $body);
+            $crate::ops::window::for_padded!(@ $window => $size: $type = 3, $padding = 0, $body);
+            $crate::ops::window::for_padded!(@ $window => $size: $type = 3, $padding = 1, $body);
         }
     };
-    (@ $window:expr => $size:ident = $a:literal, $padding:ident = $b:literal, $body:block) => {
+    (@ $window:expr => $size:ident: $type:ty = $a:literal, $padding:ident = $b:literal, $body:block) => {
         if $window.size == [$a, $a] && $window.padding == [$b, $b] {
-            const $size: u32 = $a;
+            const $size: $type = $a;
             const $padding: u32 = $b;
             $body
         }
     };
 }
-pub(crate) use for_cells;
+pub(crate) use for_padded;
 
 /// The window, if its channels are not the last.
 pub(crate) fn row_major<L: Order>(window: &kernels::window::Window<L>) -> Option<kernels::window::Window<Nchw>> {
@@ -452,6 +453,8 @@ pub(crate) fn channels_last<L: Order>(window: &kernels::window::Window<L>) -> Op
 pub(crate) enum Kernels {
     /// By bands, the window's size known when compiled.
     Bands,
+    /// The same, two columns a thread.
+    Pairs,
     /// By bands, for any window.
     AnyBands,
     /// By patches.
@@ -469,6 +472,9 @@ impl Kernels {
             let layout = if L::CHANNELS_LAST { "with the channels last" } else { "row-major" };
             let why = match self {
                 Self::Bands => "by bands of rows in shared memory, of a size compiled in",
+                Self::Pairs => {
+                    "by bands of rows in shared memory, of a size compiled in, two columns a thread: rows are a multiple of four"
+                }
                 Self::AnyBands => {
                     "by bands of rows in shared memory, which have room; the size has no kernel of its own"
                 }

@@ -172,10 +172,10 @@ impl Block {
 }
 
 impl Bands {
-    /// Over the inputs of windows, of whose outputs an element has `bytes`, with four bytes for each row of outputs and
-    /// column of inputs, and four for the sum of each input.
+    /// Over the inputs of windows, of whose outputs an element has `bytes`, with four bytes for each output, for each row of
+    /// outputs and column of inputs, and for the sum of each input.
     pub fn of_inputs(window: &Window<Nchw>, bytes: usize) -> Option<(Self, BandLaunch)> {
-        Self::new(window.input[1], 4 * MOST_RUN, &of_inputs(window, &[bytes], size_of::<f32>()))
+        Self::new(window.input[1], 4 * MOST_RUN, &of_inputs(window, &[bytes, size_of::<f32>()], size_of::<f32>()))
     }
 }
 
@@ -199,6 +199,7 @@ fn of_inputs(
         let kept = staged_bytes(depth * outputs * wide * kept as u64);
         bytes.iter().map(line).sum::<u64>() + kept + staged_bytes(depth * rows * wide * size_of::<f32>() as u64)
     };
+    // What is computed from outputs counts as if it were moved: little beside the inputs.
     let (of_output, of_input) = (bytes.iter().sum::<usize>() as u64, bytes[0] as u64);
     let moved = move |rows: u64| reach(window, rows) * narrow * of_output + rows * wide * of_input;
     let plane_bytes = whole * narrow * of_output + height * wide * of_input;

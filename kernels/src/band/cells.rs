@@ -9,7 +9,7 @@ use super::{BandLaunch, Bands, Costs, MOST_RUN, Part, Span, Tile, least, staged_
 use crate::window::{Nchw, Window};
 
 /// The position in a window of the input number `input` of a cell, in the first or the last of the windows over the cell.
-const fn position<const SIZE: u32, const PADDING: u32>(last: bool, input: u32) -> Option<u32> {
+pub(super) const fn position<const SIZE: u32, const PADDING: u32>(last: bool, input: u32) -> Option<u32> {
     // Where the cell begins in the first window; the last begins two further on.
     let position = (input + if PADDING == 0 { 2 } else { 1 }).wrapping_sub(if last { 2 } else { 0 });
     if position < SIZE { Some(position) } else { None }
@@ -18,15 +18,25 @@ const fn position<const SIZE: u32, const PADDING: u32>(last: bool, input: u32) -
 impl Bands {
     /// Over the cells of the inputs, for outputs of which an element has `bytes`, those of each tensor.
     pub fn of_cells(window: &Window<Nchw>, bytes: &[usize]) -> Option<(Self, BandLaunch)> {
+        Self::of_cell_columns(window, window.input[1].div_ceil(2), bytes, size_of::<f32>())
+    }
+
+    /// As [`of_cells`](Self::of_cells), with so many columns of one or more cells, and `kept` bytes for each input.
+    pub(super) fn of_cell_columns(
+        window: &Window<Nchw>,
+        columns: u32,
+        bytes: &[usize],
+        kept: usize,
+    ) -> Option<(Self, BandLaunch)> {
         if window.dilation != [1, 1] {
             return None;
         }
-        let [rows, columns] = window.input.map(|input| input.div_ceil(2));
+        let rows = window.input[0].div_ceil(2);
         let [height, width] = window.input.map(u64::from);
         let (whole, before) = (u64::from(window.output[0]), u64::from(window.size[0] > 2));
         let line = |bytes: &usize| u64::from(window.output[1]) * *bytes as u64;
         let lines: u64 = bytes.iter().map(line).sum();
-        let (sums, written) = (width * size_of::<f32>() as u64, width * bytes[0] as u64);
+        let (sums, written) = (width * kept as u64, width * bytes[0] as u64);
         let costs = Costs {
             planes: window.planes,
             height: rows,
@@ -39,7 +49,7 @@ impl Bands {
                     (whole.min(cells + before), height.min(2 * cells))
                 };
                 let staged: u64 = bytes.iter().map(|bytes| staged_bytes(depth * outputs * line(bytes))).sum();
-                staged + staged_bytes(depth * inputs * sums)
+                if kept == 0 { staged } else { staged + staged_bytes(depth * inputs * sums) }
             },
         };
         Self::new(columns, MOST_RUN, &costs)

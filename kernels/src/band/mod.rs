@@ -7,12 +7,14 @@
 //!
 //! - [`slide`]: forward over small windows, a thread a column and a run of rows of outputs;
 //! - [`cells`]: backward over small windows two apart, a thread two columns and a run of pairs of rows of inputs;
+//! - [`pairs`]: both, where rows are a multiple of four elements: twice as many columns a thread, and vectors;
 //! - [`any`]: windows of any size, stride and dilation, an element at a time.
 //!
 //! Bound by memory where windows are small: docs/perf has the share of the copy rate that each pass reaches.
 
 pub mod any;
 pub mod cells;
+pub mod pairs;
 pub mod slide;
 
 use cuda_std::arch::sm_80::{cp_async_commit, cp_async_wait_all, cp_async16};
@@ -340,6 +342,19 @@ impl<T: Element> Staged<T> {
         // SAFETY: the caller's.
         unsafe { self.shared.load_if(inside, place, otherwise) }
     }
+
+    /// The four elements from a place on if `inside`, else `otherwise`.
+    ///
+    /// # Safety
+    /// The place is a multiple of four, and they are elements, where they are loaded.
+    #[inline(always)]
+    pub(crate) unsafe fn load4_if(&self, inside: bool, place: u32, otherwise: Vec4<T>) -> Vec4<T>
+    where
+        T: Vector4,
+    {
+        // SAFETY: the caller's.
+        unsafe { self.shared.load4_if(inside, place, otherwise) }
+    }
 }
 
 /// Waits for all copies of the block.
@@ -434,87 +449,4 @@ pub(crate) fn inputs_of(window: &Window<Nchw>, span: &Span) -> [u32; 2] {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn windows() -> impl Iterator<Item = Window<Nchw>> {
-        let images = [[1, 1], [7, 7], [3, 300], [300, 3], [56, 57], [112, 112], [111, 113], [1024, 1024], [2000, 9000]];
-        let shapes =
-            [(1, 1, 0), (2, 2, 0), (3, 2, 0), (3, 2, 1), (3, 1, 1), (9, 3, 4), (2, 7, 1), (32, 1, 16), (300, 5, 0)];
-        let each = images.into_iter().flat_map(move |image| shapes.map(|shape| (image, shape)));
-        each.flat_map(|(input, (size, stride, padding))| {
-            let fits = input.iter().all(|&length| length + 2 * padding >= size);
-            let output = input.map(|length: u32| (length + 2 * padding).saturating_sub(size) / stride + 1);
-            let [size, stride, padding, dilation] = [size, stride, padding, 1].map(|number| [number; 2]);
-            let window = Window { channels: 1, input, output, size, stride, padding, dilation, ..Window::default() };
-            let all = [1, 5, 4096, 1 << 30].map(|planes| Window { planes, ..window });
-            if fits { all.to_vec() } else { Vec::new() }
-        })
-    }
-
-    fn covers(what: &str, block: &Block, launch: &BandLaunch, height: u32) {
-        let Block { planes, depth, rows, .. } = *block;
-        let [x, y, z] = launch.grid;
-        assert_eq!((block.height, z), (height, 1), "{what}");
-        assert!(u64::from(x) * u64::from(depth) >= planes.into() && (x - 1) * depth < planes, "{what}");
-        assert!(y <= 65_535 && y * rows >= height && (y - 1) * rows < height, "{what}");
-        assert!(depth == 1 || rows == height, "{what}: several planes are whole ones");
-        assert!(u64::from(launch.shared) <= MOST_BYTES, "{what}");
-        let [threads, 1, 1] = launch.block else { panic!("{what}") };
-        assert!((1..=THREADS).contains(&threads) && threads.is_multiple_of(warp::WARP_SIZE), "{what}");
-    }
-
-    fn runs_cover(what: &str, (bands, launch): &(Bands, BandLaunch), [height, width]: [u32; 2]) {
-        covers(what, &bands.block, launch, height);
-        assert_eq!(bands.width, width, "{what}");
-        assert!(bands.run * bands.groups >= bands.block.rows, "{what}: a run for each row");
-        assert!(
-            width.min(THREADS) * bands.groups * bands.block.depth <= launch.block[0],
-            "{what}: a thread for each run"
-        );
-    }
-
-    #[test]
-    fn bands_cover_every_row_within_the_limits() {
-        let mut found = [0; 5];
-        for window in windows() {
-            let what = format!("{window:?}");
-            let cells = window.input.map(|length| length.div_ceil(2));
-            let common = window.stride == [2, 2] && window.size[0] <= 3;
-            for bytes in [2, 4] {
-                let slide = Bands::of_outputs(&window, bytes).inspect(|found| runs_cover(&what, found, window.output));
-                let of_cells = Bands::of_cells(&window, &[bytes, 1]).filter(|_| common);
-                let of_cells = of_cells.inspect(|found| runs_cover(&what, found, cells));
-                let inputs = Bands::of_inputs(&window, bytes).inspect(|found| runs_cover(&what, found, window.input));
-                let outputs = Block::of_outputs(&window, bytes, &[4, 1]);
-                let outputs = outputs.inspect(|(block, launch)| covers(&what, block, launch, window.output[0]));
-                let routed = Block::of_inputs(&window, &[bytes, 2]);
-                let routed = routed.inspect(|(block, launch, rows)| {
-                    covers(&what, block, launch, window.input[0]);
-                    assert!((1..=window.output[0]).contains(rows), "{what}");
-                });
-                let there =
-                    [slide.is_some(), of_cells.is_some(), inputs.is_some(), outputs.is_some(), routed.is_some()];
-                found.iter_mut().zip(there).for_each(|(found, there)| *found += usize::from(there));
-            }
-        }
-        assert!(found.iter().all(|&found| found > 40), "{found:?}");
-    }
-
-    /// Rows that alone pass the room there is have no bands.
-    #[test]
-    fn rows_without_room_have_no_bands() {
-        let window = Window {
-            planes: 1,
-            channels: 1,
-            input: [9, 20_000],
-            output: [4, 9_999],
-            size: [3; 2],
-            stride: [2; 2],
-            dilation: [1; 2],
-            ..Window::default()
-        };
-        assert!(Bands::of_outputs(&window, 4).is_none() && Bands::of_cells(&window, &[4, 1]).is_none());
-        assert!(Block::of_outputs(&window, 4, &[4]).is_none() && Block::of_inputs(&window, &[4, 1]).is_none());
-    }
-}
+mod tests;

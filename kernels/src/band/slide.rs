@@ -8,6 +8,11 @@ use crate::window::{Nchw, Window};
 impl Bands {
     /// Over the outputs of windows without dilation, of whose inputs an element has `bytes`.
     pub fn of_outputs(window: &Window<Nchw>, bytes: usize) -> Option<(Self, BandLaunch)> {
+        Self::of_output_columns(window, window.output[1], bytes)
+    }
+
+    /// As [`of_outputs`](Self::of_outputs), with so many columns of outputs, each of one or more.
+    pub(super) fn of_output_columns(window: &Window<Nchw>, columns: u32, bytes: usize) -> Option<(Self, BandLaunch)> {
         if window.dilation != [1, 1] {
             return None;
         }
@@ -22,7 +27,7 @@ impl Bands {
             moved: |rows| reach(rows) * line + rows * outputs,
             shared: |rows, depth| staged_bytes(depth * line * if rows == whole { height } else { reach(rows) }),
         };
-        Self::new(window.output[1], MOST_RUN, &costs)
+        Self::new(columns, MOST_RUN, &costs)
     }
 }
 

@@ -30,6 +30,7 @@ pub trait Access2: Sized {
 pub trait Access4: Sized {
     unsafe fn load4_shared(address: u32) -> Vec4<Self>;
     unsafe fn store4_shared(address: u32, value: Vec4<Self>);
+    unsafe fn load4_shared_if(predicate: bool, address: u32, otherwise: Vec4<Self>) -> Vec4<Self>;
     unsafe fn load4_global(address: *const Self) -> Vec4<Self>;
     unsafe fn store4_global(address: *mut Self, value: Vec4<Self>);
     unsafe fn load4_global_if(predicate: bool, address: *const Self, otherwise: Vec4<Self>) -> Vec4<Self>;
@@ -218,6 +219,22 @@ macro_rules! access4 {
                         z = in($class) $into(value.z), w = in($class) $into(value.w),
                         a = in(reg32) address, options(nostack, preserves_flags));
                 }
+            }
+
+            #[inline(always)]
+            unsafe fn load4_shared_if(predicate: bool, address: u32, otherwise: Vec4<Self>) -> Vec4<Self> {
+                let [mut x, mut y, mut z, mut w]: [$carrier; 4] =
+                    [$into(otherwise.x), $into(otherwise.y), $into(otherwise.z), $into(otherwise.w)];
+                // SAFETY: the caller's address, not touched where the predicate is false.
+                unsafe {
+                    core::arch::asm!(
+                        "{{ .reg .pred p; setp.ne.u32 p, {p}, 0;",
+                        concat!("@p ld.shared.v4.", $ptx, " {{{x}, {y}, {z}, {w}}}, [{a}]; }}"),
+                        x = inout($class) x, y = inout($class) y, z = inout($class) z, w = inout($class) w,
+                        a = in(reg32) address, p = in(reg32) predicate as u32,
+                        options(pure, readonly, nostack, preserves_flags));
+                }
+                Vec4::new($from(x), $from(y), $from(z), $from(w))
             }
 
             #[inline(always)]

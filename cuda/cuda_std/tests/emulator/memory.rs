@@ -90,10 +90,13 @@ pub unsafe fn predicated(x: Global<f32>, y: GlobalMut<f32>, n: u32) {
         if !inside {
             assert_eq!(sums, [-1.0, -4.0, -16.0]);
         }
-        let tile = shared_array![f32; 8];
-        let at = if inside { t } else { u32::MAX / 8 };
+        let tile = shared_array![f32; 64];
+        let (at, at4) = if inside { (t, t * 4) } else { (u32::MAX / 8, u32::MAX / 8) };
         tile.store_if(inside, at, sums[0]);
         assert_eq!(tile.load_if(inside, at, -5.0), if inside { sums[0] } else { -5.0 });
+        thread::sync_threads();
+        tile.store4(t * 4, four);
+        assert_eq!(tile.load4_if(inside, at4, Vec4::splat(-6.0)), if inside { four } else { Vec4::splat(-6.0) });
     }
 }
 

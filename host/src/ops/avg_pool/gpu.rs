@@ -1,7 +1,7 @@
 use cuda_std::launch::LaunchDims;
 use kernels::avg_pool::{
-    AvgPoolBackward, AvgPoolBackwardAny, AvgPoolBackwardBand, AvgPoolBackwardPatch, AvgPoolForward, AvgPoolForwardAny,
-    AvgPoolForwardBand, AvgPoolForwardPatch, Divisor,
+    AvgPoolBackward, AvgPoolBackwardAny, AvgPoolBackwardBand, AvgPoolBackwardPairs, AvgPoolBackwardPatch,
+    AvgPoolForward, AvgPoolForwardAny, AvgPoolForwardBand, AvgPoolForwardPairs, AvgPoolForwardPatch, Divisor,
 };
 use kernels::band::any::Lines;
 use kernels::band::{Bands, Block};
@@ -10,7 +10,7 @@ use kernels::window::{Covering, Order, Tiling, Window};
 
 use super::{Averages, Backward, Forward};
 use crate::device::{Gpu, OnGpu, for_storage};
-use crate::ops::window::{Kernels, band_dims, channels_last, for_cells, for_fixed, for_order, for_slide, row_major};
+use crate::ops::window::{Kernels, band_dims, channels_last, for_fixed, for_order, for_padded, for_slide, row_major};
 use crate::{Real, Result};
 
 impl Averages {
@@ -41,6 +41,13 @@ impl<T: Real> OnGpu for Forward<'_, T> {
                 let window = self.averages.windows.launch::<L>(OP)?;
                 let divisor = self.averages.launch(&window);
                 if let Some(window) = row_major(&window) {
+                    let pairs = Bands::of_output_pairs(&window, size_of::<S>());
+                    for_padded!(window, pairs => SIZE: usize, PADDING, (bands, launch), {
+                        let _why = Kernels::Pairs.because(&window);
+                        let forward = AvgPoolForwardPairs::<S, SIZE, PADDING> { x, y, window, divisor, bands };
+                        // SAFETY: as below; the window is such.
+                        return unsafe { gpu.launch(band_dims(launch), forward) };
+                    });
                     for_slide!(window, size_of::<S>() => SIZE, (bands, launch), {
                         let _why = Kernels::Bands.because(&window);
                         let forward = AvgPoolForwardBand::<S, SIZE, 2> { x, y, window, divisor, bands };
@@ -89,7 +96,15 @@ impl<T: Real> OnGpu for Backward<'_, T> {
                 let window = self.averages.windows.launch::<L>(OP)?;
                 let divisor = self.averages.launch(&window);
                 if let Some(window) = row_major(&window) {
-                    for_cells!(window, &[size_of::<S>()] => SIZE, PADDING, (bands, launch), {
+                    let pairs = Bands::of_cell_pairs(&window, &[size_of::<S>()]);
+                    for_padded!(window, pairs => SIZE: u32, PADDING, (bands, launch), {
+                        let _why = Kernels::Pairs.because(&window);
+                        let backward = AvgPoolBackwardPairs::<S, SIZE, PADDING> { dy, dx, beta, window, divisor, bands };
+                        // SAFETY: as below; the window is such.
+                        return unsafe { gpu.launch(band_dims(launch), backward) };
+                    });
+                    let cells = Bands::of_cells(&window, &[size_of::<S>()]);
+                    for_padded!(window, cells => SIZE: u32, PADDING, (bands, launch), {
                         let _why = Kernels::Bands.because(&window);
                         let backward = AvgPoolBackwardBand::<S, SIZE, PADDING> { dy, dx, beta, window, divisor, bands };
                         // SAFETY: as below; the window is such.
@@ -110,9 +125,10 @@ impl<T: Real> OnGpu for Backward<'_, T> {
                 if let Some(window) = row_major(&window)
                     && let Some((bands, launch)) = Bands::of_inputs(&window, size_of::<S>())
                 {
+                    let outputs = Lines::new(window.output);
                     let _why = Kernels::AnyBands.because(&window);
-                    let backward = AvgPoolBackwardAny::<S> { dy, dx, beta, window, covering, divisor, bands };
-                    // SAFETY: as below; the bands are of the window's inputs, and the launch theirs.
+                    let backward = AvgPoolBackwardAny::<S> { dy, dx, beta, window, covering, divisor, bands, outputs };
+                    // SAFETY: as below; the bands are of the window's inputs, and the launch theirs; the lines are its outputs'.
                     return unsafe { gpu.launch(band_dims(launch), backward) };
                 }
                 let (tiling, grid, block) = Tiling::new(&window, window.input);

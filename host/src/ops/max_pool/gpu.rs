@@ -1,9 +1,9 @@
 use cuda_std::launch::{DeviceMemory, Launch, LaunchDims};
 use cuda_std::prelude::Storage;
-use kernels::band::Block;
 use kernels::band::any::Lines;
+use kernels::band::{Bands, Block};
 use kernels::max_pool::{
-    MaxPoolFlatIndices, MaxPoolForward, MaxPoolForwardAny, MaxPoolForwardBand, MaxPoolForwardPatch,
+    MaxPoolFlatIndices, MaxPoolForward, MaxPoolForwardAny, MaxPoolForwardBand, MaxPoolForwardPairs, MaxPoolForwardPatch,
 };
 use kernels::patch::Patches;
 use kernels::window::{Covering, Order, Position, Tiling, Window};
@@ -11,7 +11,7 @@ use kernels::window::{Covering, Order, Position, Tiling, Window};
 use super::{FlatIndices, Forward, Indices};
 use crate::device::{Gpu, OnGpu, for_storage};
 use crate::ops::route::for_indices;
-use crate::ops::window::{Kernels, band_dims, channels_last, for_fixed, for_order, for_slide, row_major};
+use crate::ops::window::{Kernels, band_dims, channels_last, for_fixed, for_order, for_padded, for_slide, row_major};
 use crate::{Real, Result};
 
 impl<T: Real> OnGpu for Forward<'_, T> {
@@ -30,6 +30,13 @@ impl<T: Real> OnGpu for Forward<'_, T> {
                     None => None,
                 };
                 if let Some(window) = row_major(&window) {
+                    let pairs = Bands::of_output_pairs(&window, size_of::<S>());
+                    for_padded!(window, pairs => SIZE: usize, PADDING, (bands, launch), {
+                        let _why = Kernels::Pairs.because(&window);
+                        let forward = MaxPoolForwardPairs::<S, SIZE, PADDING> { x, y, indices, window, bands };
+                        // SAFETY: as `any_window`'s; the window is such.
+                        return unsafe { gpu.launch(band_dims(launch), forward) };
+                    });
                     for_slide!(window, size_of::<S>() => SIZE, (bands, launch), {
                         let _why = Kernels::Bands.because(&window);
                         let forward = MaxPoolForwardBand::<S, SIZE, 2> { x, y, indices, window, bands };

@@ -1,5 +1,9 @@
 use cuda_std::launch::{DeviceMemory, LaunchDims};
-use kernels::prelu::{BLOCK, PART, PreluBackwardColumns, PreluBackwardPlanes, PreluForward, ROWS, TILE};
+use kernels::prelu::{
+    BLOCK, Columns, PART, PreluBackwardColumns, PreluBackwardPlanes, PreluForward, PreluForwardVectors, Slopes, TILE,
+    VECTORS,
+};
+use kernels::window::Divider;
 
 use super::{Backward, Forward};
 use crate::device::{Gpu, OnGpu, explain, for_storage, tiles};
@@ -9,19 +13,42 @@ use crate::{Out, Real, Result};
 /// Below this a plane keeps too few threads of a block busy, and columns are taken instead.
 const SMALL_PLANE: usize = 64;
 
+/// Elements that vectors are counted up to.
+const MOST_VECTORS: usize = 1 << 33;
+
 impl<T: Real> OnGpu for Forward<'_, T> {
     fn on_gpu(self, gpu: &Gpu) -> Result<()> {
         const OP: &str = "prelu.forward";
         let n = self.y.len();
         let (channels, inner) = (self.layout.channels as u32, self.layout.inner as u64);
         let alpha = self.alpha.gpu::<f32>(OP, "alpha")?;
-        let dims = LaunchDims::new(tiles(n, TILE), BLOCK);
+        let slopes = match () {
+            () if n == 0 || n >= MOST_VECTORS => None,
+            () if channels == 1 => Some((Slopes::shared(), "one slope for all")),
+            () if inner == 1 => {
+                Slopes::of_pixels(channels).map(|slopes| (slopes, "a multiple of 4 channels: 4 slopes"))
+            }
+            () => Slopes::of_planes(channels, inner).map(|slopes| (slopes, "planes of a multiple of 4: one slope")),
+        };
         for_storage!(T as S, OP, "x", gpu, {
             let x = self.x.map(|x| x.gpu::<S>(OP, "x")).transpose()?.map(|x| x as &dyn DeviceMemory<S>);
             let y = self.y.gpu_mut::<S>(OP, "y")?;
-            // SAFETY: `x` and `y` are whole tensors of `n = outer * channels * inner` elements and `alpha` holds `channels`,
-            // checked by `prelu::forward`; the grid covers `n`, and is empty where a size is zero.
-            unsafe { gpu.launch(dims, PreluForward { x, alpha, y, channels, inner, n: n as u64 }) }
+            let Some((slopes, why)) = slopes else {
+                let dims = LaunchDims::new(tiles(n, TILE), BLOCK);
+                let _why = explain::because(|| "a vector's channels are looked for one by one".into());
+                // SAFETY: `x` and `y` are whole tensors of `n = outer * channels * inner` elements and `alpha` holds `channels`,
+                // checked by `prelu::forward`; the grid covers `n`, and is empty where a size is zero.
+                return unsafe { gpu.launch(dims, PreluForward { x, alpha, y, channels, inner, n: n as u64 }) };
+            };
+            let dims = LaunchDims::new(tiles(n, TILE * VECTORS), BLOCK);
+            let _why = explain::because(|| format!("{why} for a vector"));
+            let n = n as u64;
+            // SAFETY: as above; the slopes are the layout's, and `n` a multiple of 4 but for one slope.
+            if channels > 1 && inner == 1 {
+                unsafe { gpu.launch(dims, PreluForwardVectors::<S, 4> { x, alpha, y, slopes, n }) }
+            } else {
+                unsafe { gpu.launch(dims, PreluForwardVectors::<S, 1> { x, alpha, y, slopes, n }) }
+            }
         })
     }
 }
@@ -32,11 +59,15 @@ impl<T: Real> OnGpu for Backward<'_, T> {
         let layout = self.layout;
         let alpha = self.alpha.gpu::<f32>(OP, "alpha")?;
         // Stage 1 leaves its sums as [outer, channels, parts].
-        let columns = layout.inner < SMALL_PLANE && layout.channels > 1;
-        let (outer, parts) = if columns {
-            (layout.outer.div_ceil(ROWS as usize), layout.inner)
-        } else {
-            (layout.outer, layout.inner.div_ceil(PART as usize))
+        let small = layout.inner < SMALL_PLANE && layout.channels > 1 && layout.outer > 0;
+        let columns = u32::try_from(layout.channels * layout.inner).ok().filter(|&columns| small && columns < 1 << 31);
+        let of_columns = columns.map(|columns| {
+            let each = if columns.is_multiple_of(4) { 4 } else { 1 };
+            (Columns::new(layout.outer as u64, columns, layout.inner as u32, each), each)
+        });
+        let (outer, parts) = match of_columns {
+            Some(((_, [chunks, ..]), _)) => (chunks as usize, layout.inner),
+            None => (layout.outer, layout.inner.div_ceil(PART as usize)),
         };
         let count = outer * layout.channels * parts;
         let mut workspace = gpu.workspace(if self.dalpha.is_some() { count } else { 0 })?;
@@ -46,18 +77,23 @@ impl<T: Real> OnGpu for Backward<'_, T> {
         for_storage!(T as S, OP, "x", gpu, {
             let (x, dy) = (self.x.gpu::<S>(OP, "x")?, self.dy.gpu::<S>(OP, "dy")?);
             let (dx, dx_beta) = Out::gpu::<S>(self.dx, OP, "dx")?;
-            if columns {
+            if let Some(((columns, grid), each)) = of_columns {
                 let _why = explain::because(|| {
                     format!(
-                        "planes of {inner}, less than {SMALL_PLANE}, would leave threads idle: by columns across planes"
+                        "planes of {inner}, less than {SMALL_PLANE}, would leave threads idle: by columns across planes, \
+                         {each} a thread"
                     )
                 });
-                let dims = LaunchDims::new([outer as u32, tiles(layout.channels * inner, BLOCK), 1], BLOCK);
-                let (outer, inner) = (layout.outer as u64, inner as u32);
-                let stage = PreluBackwardColumns { x, alpha, dy, dx, dx_beta, sums, outer, channels, inner };
-                // SAFETY: shapes were checked by `prelu::backward`; the grid covers columns and rows; `sums` holds one
-                // element for each column of each chunk of rows.
-                unsafe { gpu.launch(dims, stage) }
+                let (dims, outer) = (LaunchDims::new(grid, BLOCK), layout.outer as u64);
+                // SAFETY: shapes were checked by `prelu::backward`; the columns are the layout's, a multiple of what a thread
+                // takes, with their grid; `sums` holds one element for each column of each chunk of rows.
+                if each == 4 {
+                    let stage = PreluBackwardColumns::<S, 4> { x, alpha, dy, dx, dx_beta, sums, outer, columns };
+                    unsafe { gpu.launch(dims, stage) }
+                } else {
+                    let stage = PreluBackwardColumns::<S, 1> { x, alpha, dy, dx, dx_beta, sums, outer, columns };
+                    unsafe { gpu.launch(dims, stage) }
+                }
             } else {
                 let dims = LaunchDims::new(count as u32, BLOCK);
                 let (parts, vector) = (parts as u32, u32::from(inner % 4 == 0));
@@ -66,10 +102,23 @@ impl<T: Real> OnGpu for Backward<'_, T> {
                         if vector == 1 { "a multiple of 4: 4 at a time" } else { "no multiple of 4: one at a time" };
                     format!("planes of {inner}, {loads}, parts of {PART}")
                 });
-                let inner = inner as u64;
-                let stage = PreluBackwardPlanes { x, alpha, dy, dx, dx_beta, sums, channels, inner, parts, vector };
-                // SAFETY: shapes were checked by `prelu::backward`; the grid has one block for each part of each plane, and
-                // `sums` one element for each block; a plane of a multiple of 4 elements begins at one of 4 elements.
+                let (inner, by_channels, by_parts) = (inner as u64, Divider::new(channels), Divider::new(parts.max(1)));
+                let stage = PreluBackwardPlanes {
+                    x,
+                    alpha,
+                    dy,
+                    dx,
+                    dx_beta,
+                    sums,
+                    channels,
+                    by_channels,
+                    inner,
+                    parts,
+                    by_parts,
+                    vector,
+                };
+                // SAFETY: shapes were checked by `prelu::backward`; the grid has one block for each part of each plane, fewer
+                // than 2³¹, and `sums` one element for each block; a plane of a multiple of 4 elements begins at one of 4 elements.
                 unsafe { gpu.launch(dims, stage) }
             }
         })?;

@@ -1,17 +1,17 @@
 use cuda_std::launch::LaunchDims;
-use kernels::band::Block;
 use kernels::band::any::Lines;
+use kernels::band::{Bands, Block};
 use kernels::patch::Patches;
 use kernels::stochastic_pool::{
     StochasticPoolAdvance, StochasticPoolForward, StochasticPoolForwardAny, StochasticPoolForwardBand,
-    StochasticPoolForwardPatch, StochasticPoolInference, StochasticPoolInferenceAny,
+    StochasticPoolForwardPairs, StochasticPoolForwardPatch, StochasticPoolInference, StochasticPoolInferenceAny,
 };
 use kernels::window::Tiling;
 
 use super::{Advance, Forward, Inference};
 use crate::device::{Gpu, OnGpu, for_storage};
 use crate::ops::route::{Indices, for_indices};
-use crate::ops::window::{Kernels, band_dims, channels_last, for_fixed, for_order, for_slide, row_major};
+use crate::ops::window::{Kernels, band_dims, channels_last, for_fixed, for_order, for_padded, for_slide, row_major};
 use crate::{Real, Result};
 
 impl<T: Real> OnGpu for Forward<'_, T> {
@@ -29,6 +29,14 @@ impl<T: Real> OnGpu for Forward<'_, T> {
                     && let Indices::U8(indices) = self.indices
                 {
                     let indices = indices.gpu_mut::<u8>(OP, "indices")?;
+                    let pairs = Bands::of_output_pairs(&window, size_of::<S>());
+                    for_padded!(window, pairs => SIZE: usize, PADDING, (bands, launch), {
+                        let _why = Kernels::Pairs.because(&window);
+                        let draw =
+                            StochasticPoolForwardPairs::<S, SIZE, PADDING> { x, y, indices, state, window, bands };
+                        // SAFETY: as below; the window is such.
+                        return unsafe { gpu.launch(band_dims(launch), draw) };
+                    });
                     for_slide!(window, size_of::<S>() => SIZE, (bands, launch), {
                         let _why = Kernels::Bands.because(&window);
                         let draw = StochasticPoolForwardBand::<S, SIZE, 2> { x, y, indices, state, window, bands };
