@@ -28,6 +28,7 @@ use crate::band::slide::slide;
 use crate::band::{self, Bands, Block, Staged, Tile, inputs_of, pairs};
 use crate::elementwise::{get, put};
 use crate::patch::{self, Patches, Shares};
+use crate::warps::{self, Warps};
 use crate::window::{Covering, FEWER_BLOCKS, MIN_BLOCKS, Nchw, Nhwc, Order, Pixel, THREADS, Tiling, Window};
 
 /// What a window's sum is divided by.
@@ -138,26 +139,24 @@ pub unsafe fn avg_pool_forward<T: Storage, L: Order>(
 #[kernel(
     max_threads = THREADS,
     min_blocks = FEWER_BLOCKS,
-    instances(T = [f32, f16, bf16], (SIZE, STRIDE, PADDING) = [(2, 2, 0), (3, 2, 0), (3, 2, 1)])
+    instances(T = [f32, f16, bf16], (SIZE, PADDING) = [(2, 0), (3, 0), (3, 1)])
 )]
-pub unsafe fn avg_pool_forward_patch<T: Storage, const SIZE: u32, const STRIDE: u32, const PADDING: u32>(
+pub unsafe fn avg_pool_forward_patch<T: Storage, const SIZE: usize, const PADDING: u32>(
     x: Global<T>,
     y: GlobalMut<T>,
     window: Window<Nhwc>,
     divisor: Divisor,
     patches: Patches,
 ) {
-    let begin = |_, _| 0.0;
-    let step = |sum: f32, value: f32, _| sum + value;
-    let of = |row, column| divisor.of(divisor.counted(&window, 0, row), divisor.counted(&window, 1, column));
-    // SAFETY: the caller's; the outputs exist.
-    unsafe {
-        let finish = |output, row, column, sums: [f32; 4]| {
-            let of = of(row, column);
-            y.store4(output, Vec4::from(sums.map(|sum| T::from_f32(sum / of))));
-        };
-        patch::slide::<T, _, SIZE, STRIDE, PADDING>(x, &window, &patches, 0.0, begin, step, finish);
-    }
+    let finish = |output, row, column, rows: [[f32; 4]; SIZE]| {
+        let of = divisor.of(divisor.counted(&window, 0, row), divisor.counted(&window, 1, column));
+        let mut mean = [0.0; 4];
+        unrolled!(K in [0 1 2 3] { mean[K] = sum_of(rows.map(|lanes| lanes[K])) / of; });
+        // SAFETY: the output exists, and its channels begin at a multiple of four.
+        unsafe { y.store4(output, Vec4::from(mean.map(T::from_f32))) };
+    };
+    // SAFETY: the caller's.
+    unsafe { patch::each::<T, f32, SIZE, PADDING>(x, &window, &patches, 0.0, sum_of, finish) };
 }
 
 /// As [`avg_pool_forward`], by [bands](crate::band), for windows of `SIZE` by `SIZE` positions, `STRIDE` apart.
@@ -168,7 +167,7 @@ pub unsafe fn avg_pool_forward_patch<T: Storage, const SIZE: u32, const STRIDE: 
 #[kernel(
     max_threads = band::THREADS,
     min_blocks = band::MIN_BLOCKS,
-    instances(T = [f32, f16, bf16], (SIZE, STRIDE) = [(2, 2), (3, 2)])
+    instances(T = [f32, f16, bf16], (SIZE, STRIDE) = [(2, 2), (3, 1), (3, 2), (3, 3)])
 )]
 pub unsafe fn avg_pool_forward_band<T: Storage, const SIZE: usize, const STRIDE: usize>(
     x: Global<T>,
@@ -245,7 +244,7 @@ pub unsafe fn avg_pool_forward_any<T: Storage>(
     unsafe {
         let x = Staged::copy(dynamic_shared::<T>(), x, &span, inputs_of(&window, &span), window.input);
         let sums = x.behind::<f32>();
-        band::wait();
+        band::wait(x);
         for_each_item(&span, &columns, span.rows, |Item { number, plane, row, column }| {
             let [first, end] = steps_inside(&window, 0, row);
             let top = (row * window.stride[0]).wrapping_sub(window.padding[0]);
@@ -273,6 +272,29 @@ pub unsafe fn avg_pool_forward_any<T: Storage>(
             let of = divisor.of(divisor.counted(&window, 0, row), divisor.counted(&window, 1, column));
             y.store(output + number as usize, T::from_f32(sum / of));
         });
+    }
+}
+
+/// As [`avg_pool_forward`], [a warp an output](crate::warps).
+///
+/// # Safety
+/// The module's, but for the tiling; `warps` are over the window's outputs, with the launch's grid.
+#[kernel(block = warps::THREADS, instances(T = [f32, f16, bf16]))]
+pub unsafe fn avg_pool_forward_warp<T: Storage>(
+    x: Global<T>,
+    y: GlobalMut<T>,
+    window: Window<Nchw>,
+    divisor: Divisor,
+    warps: Warps,
+) {
+    let Some((output, row, column)) = warps.output(&window) else { return };
+    let mut sum = 0.0;
+    // SAFETY: the output exists.
+    unsafe {
+        let x = x.offset(window.input_plane(thread::block_idx_x()));
+        warps::for_each(x, &window, &warps, [row, column], 0.0, |value, _, _| sum += value);
+        let of = divisor.of(divisor.counted(&window, 0, row), divisor.counted(&window, 1, column));
+        y.store_if(warp::lane_id() == 0, output, T::from_f32(warp::reduce_sum(sum) / of));
     }
 }
 
@@ -371,7 +393,7 @@ pub unsafe fn avg_pool_backward_band<T: Storage, const SIZE: u32, const PADDING:
         let rows = outputs_of_cells::<SIZE, PADDING>(&window, &span);
         let dy = Staged::copy(dynamic_shared::<T>(), dy, &span, rows, window.output);
         let tile = Tile::new(dy.behind(), &span, inputs_of_cells(&window, &span), window.input);
-        band::wait();
+        band::wait(dy);
         let given = |inside, plane, row, column| quotients.given(&dy, &window, inside, plane, row, column);
         cells::gather::<SIZE, PADDING>(&tile, &window, &bands, &part, given, |sum, given, _| sum + given.share);
         tile.write_out(dx, beta);
@@ -402,7 +424,7 @@ pub unsafe fn avg_pool_backward_pairs<T: Storage, const SIZE: u32, const PADDING
     unsafe {
         let rows = outputs_of_cells::<SIZE, PADDING>(&window, &span);
         let dy = Staged::copy(dynamic_shared::<T>(), dy, &span, rows, window.output);
-        band::wait();
+        band::wait(dy);
         let given = |inside, plane, row, column| quotients.given(&dy, &window, inside, plane, row, column);
         let add = |sum: f32, given: Given, _| sum + given.share;
         pairs::gather::<T, SIZE, PADDING>((dx, beta), &window, &bands, (&span, &part), given, add);
@@ -432,6 +454,7 @@ pub unsafe fn avg_pool_backward_any<T: Storage>(
     let part = bands.part(&span);
     let rows = outputs_of(&window, &covering, &span);
     let width = window.input[1];
+    let few = [0, 1].map(|axis| window.size[axis] <= FEW * window.stride[axis]);
     // SAFETY: the launch's shared memory is for these rows, their quotients, their columns and the inputs.
     unsafe {
         let dy = Staged::copy(dynamic_shared::<T>(), dy, &span, rows, window.output);
@@ -439,7 +462,7 @@ pub unsafe fn avg_pool_backward_any<T: Storage>(
         let shares = given.offset(outputs.padded(&span, rows));
         let lines = span.depth * (rows[1] - rows[0]);
         let tile = Tile::new(shares.offset((lines * width + 3) & !3), &span, span.rows, window.input);
-        band::wait();
+        band::wait(dy);
         for_each_item(&span, &outputs, rows, |Item { number, plane, row, column }| {
             let dy = dy.load(dy.place(plane, row, column)).to_f32();
             given.store(number, quotients.of(&window, [dy], row, column)[0]);
@@ -451,7 +474,7 @@ pub unsafe fn avg_pool_backward_any<T: Storage>(
             let [begin, end] = covering.over(&window, 1, column);
             let (mut line, last) = (part.plane * (rows[1] - rows[0]) + first, (part.plane + 1) * (rows[1] - rows[0]));
             while line < last {
-                shares.store(line * width + column, sum_over(given, line * window.output[1], 1, [begin, end]));
+                shares.store(line * width + column, sum_over(given, line * window.output[1], 1, [begin, end], few[1]));
                 line += step;
             }
         });
@@ -463,7 +486,7 @@ pub unsafe fn avg_pool_backward_any<T: Storage>(
             let from = line.wrapping_mul(width).wrapping_add(column);
             let mut row = part.rows[0];
             while row < part.rows[1] {
-                tile.sums().store(place, sum_over(shares, from, width, [over.begin, over.end(&window)]));
+                tile.sums().store(place, sum_over(shares, from, width, [over.begin, over.end(&window)], few[0]));
                 place += width;
                 row += 1;
                 over.next(&window);
@@ -473,28 +496,33 @@ pub unsafe fn avg_pool_backward_any<T: Storage>(
     }
 }
 
-/// The sum of what is `step` apart, from number `range[0]` to before `range[1]`, in order; number 0 is at `from`.
-///
-/// Windows are mostly few over one input: four are looked at without a branch.
+/// The most windows over an input along an axis that are looked at without a branch.
+const FEW: u32 = 4;
+
+/// The sum of what is `step` apart, from number `begin` to before `end`, in order; number 0 is at `from`. These are at most
+/// [`FEW`], if `few`.
 ///
 /// # Safety
 /// They are there.
 #[inline(always)]
-unsafe fn sum_over(of: Shared<f32>, from: u32, step: u32, [begin, end]: [u32; 2]) -> f32 {
+unsafe fn sum_over(of: Shared<f32>, from: u32, step: u32, [begin, end]: [u32; 2], few: bool) -> f32 {
     let mut at = begin.wrapping_mul(step).wrapping_add(from);
-    let count = end.wrapping_sub(begin).cast_signed();
     let mut sum = 0.0;
     // SAFETY: the caller's.
     unsafe {
-        unrolled!(K in [0 1 2 3] {
-            sum += of.load_if((K as i32) < count, at, 0.0);
-            at = at.wrapping_add(step);
-        });
-        let mut k = 4;
-        while k < count {
-            sum += of.load(at);
-            at = at.wrapping_add(step);
-            k += 1;
+        if few {
+            let count = end.wrapping_sub(begin).cast_signed();
+            unrolled!(K in [0 1 2 3] {
+                sum += of.load_if((K as i32) < count, at, 0.0);
+                at = at.wrapping_add(step);
+            });
+        } else {
+            let mut number = begin;
+            while number < end {
+                sum += of.load(at);
+                at = at.wrapping_add(step);
+                number += 1;
+            }
         }
     }
     sum

@@ -30,4 +30,5 @@ pub mod sgd;
 pub mod softmax_cross_entropy;
 pub mod stochastic_pool;
 pub mod swish;
+pub mod warps;
 pub mod window;

@@ -23,6 +23,7 @@ use crate::band::slide::slide;
 use crate::band::{self, Bands, Block, Staged, inputs_of, pairs};
 use crate::elementwise::get;
 use crate::patch::{self, Patches};
+use crate::warps::{self, Warps};
 use crate::window::{Covering, FEWEST_BLOCKS, MIN_BLOCKS, Nchw, Nhwc, Order, Pixel, Position, THREADS, Tiling, Window};
 
 /// The largest element so far, and its position in the window.
@@ -45,6 +46,14 @@ impl Maximum {
     fn or(self, value: f32, position: u32) -> Self {
         let wins = !(value <= self.value) & !self.value.is_nan();
         Self { value: if wins { value } else { self.value }, position: if wins { position } else { self.position } }
+    }
+
+    /// As [`or`](Self::or), in any order: of equals, or of NaNs, that with the smaller position.
+    #[inline(always)]
+    fn or_earlier(self, other: Self) -> Self {
+        let same = (other.value == self.value) | (other.value.is_nan() & self.value.is_nan());
+        let wins = self.or(other.value, u32::MAX).position == u32::MAX;
+        if wins | (same & (other.position < self.position)) { other } else { self }
     }
 }
 
@@ -123,38 +132,44 @@ pub unsafe fn max_pool_forward<T: Storage, L: Order, P: Position>(
     unsafe { forward(x, y, indices, window, tiling, |x, row, column| any_window(window, x, row, column)) }
 }
 
-/// As [`max_pool_forward`], for windows of a known geometry.
+/// As [`max_pool_forward`], by [patches](crate::patch), for windows of `SIZE` by `SIZE` positions, two apart, padded by
+/// `PADDING`.
 ///
 /// # Safety
-/// The module's, but for the tiling; `Fixed<SIZE, STRIDE, PADDING>` fits the window, memory begins at multiples of 16 bytes,
-/// and `patches` are of the window's outputs, with the launch's grid and block.
+/// The module's, but for the tiling; the window is such; memory begins at multiples of 16 bytes, and `patches` are of the
+/// window's outputs, with the launch's grid and block.
 #[kernel(
     max_threads = THREADS,
     min_blocks = FEWEST_BLOCKS,
-    instances(T = [f32, f16, bf16], (SIZE, STRIDE, PADDING) = [(2, 2, 0), (3, 2, 0), (3, 2, 1)])
+    instances(T = [f32, f16, bf16], (SIZE, PADDING) = [(2, 0), (3, 0), (3, 1)])
 )]
-pub unsafe fn max_pool_forward_patch<T: Storage, const SIZE: u32, const STRIDE: u32, const PADDING: u32>(
+pub unsafe fn max_pool_forward_patch<T: Storage, const SIZE: usize, const PADDING: u32>(
     x: Global<T>,
     y: GlobalMut<T>,
     indices: Option<GlobalMut<u8>>,
     window: Window<Nhwc>,
     patches: Patches,
 ) {
-    let begin = |row: u32, column: u32| {
-        let [i, j] = [row, column].map(|output| PADDING.saturating_sub(output * STRIDE));
-        Maximum::of_nothing(i * SIZE + j)
-    };
-    let step = |maximum: Maximum, value, position| maximum.or(value, position);
-    let outside = f32::NEG_INFINITY;
-    // SAFETY: the caller's; the outputs exist.
-    unsafe {
-        let finish = |output, _, _, found: [Maximum; 4]| {
+    let finish = |output, row, column, rows: [[Maximum; 4]; SIZE]| {
+        let mut found = [Maximum::of_nothing(0); 4];
+        unrolled!(K in [0 1 2 3] { found[K] = of_window(&window, 2, row, column, rows.map(|lanes| lanes[K])); });
+        // SAFETY: the output exists, and its channels begin at a multiple of four.
+        unsafe {
             y.store4(output, Vec4::from(found.map(|maximum| T::from_f32(maximum.value))));
             if let Some(indices) = indices {
                 indices.store4(output, Vec4::from(found.map(|maximum| u8::narrow(maximum.position))));
             }
-        };
-        patch::slide::<T, _, SIZE, STRIDE, PADDING>(x, &window, &patches, outside, begin, step, finish);
+        }
+    };
+    // Minus infinity wins over nothing.
+    let outside = f32::NEG_INFINITY;
+    // SAFETY: the caller's.
+    unsafe {
+        if SIZE > 2 {
+            patch::slide::<T, Maximum, SIZE, PADDING>(x, &window, &patches, outside, of_row, finish);
+        } else {
+            patch::each::<T, Maximum, SIZE, PADDING>(x, &window, &patches, outside, of_row, finish);
+        }
     }
 }
 
@@ -166,7 +181,7 @@ pub unsafe fn max_pool_forward_patch<T: Storage, const SIZE: u32, const STRIDE: 
 #[kernel(
     max_threads = band::THREADS,
     min_blocks = band::MIN_BLOCKS,
-    instances(T = [f32, f16, bf16], (SIZE, STRIDE) = [(2, 2), (3, 2)])
+    instances(T = [f32, f16, bf16], (SIZE, STRIDE) = [(2, 2), (3, 1), (3, 2), (3, 3)])
 )]
 pub unsafe fn max_pool_forward_band<T: Storage, const SIZE: usize, const STRIDE: usize>(
     x: Global<T>,
@@ -231,8 +246,8 @@ fn of_row<const SIZE: usize>(values: [f32; SIZE]) -> Maximum {
 
 /// The maximum of a window by those of its rows: of the first row that has the greatest.
 #[inline(always)]
-fn of_window<const SIZE: usize>(
-    window: &Window<Nchw>,
+fn of_window<L: Order, const SIZE: usize>(
+    window: &Window<L>,
     stride: u32,
     row: u32,
     column: u32,
@@ -273,7 +288,7 @@ pub unsafe fn max_pool_forward_any<T: Storage, P: Position>(
         let x = Staged::copy(dynamic_shared::<T>(), x, &span, inputs_of(&window, &span), window.input);
         let values = x.behind::<f32>();
         let positions = values.offset(columns.padded(&span, span.rows)).cast::<P>();
-        band::wait();
+        band::wait(x);
         for_each_item(&span, &columns, span.rows, |Item { number, plane, row, column }| {
             let [first, end] = steps_inside(&window, 0, row);
             let top = (row * window.stride[0]).wrapping_sub(window.padding[0]);
@@ -315,6 +330,39 @@ pub unsafe fn max_pool_forward_any<T: Storage, P: Position>(
                 indices.store(output, P::narrow(row * window.size[1] + column));
             }
         });
+    }
+}
+
+/// As [`max_pool_forward`], [a warp an output](crate::warps).
+///
+/// # Safety
+/// The module's, but for the tiling; `warps` are over the window's outputs, with the launch's grid.
+#[kernel(block = warps::THREADS, instances(T = [f32, f16, bf16], P = [u8, u16]))]
+pub unsafe fn max_pool_forward_warp<T: Storage, P: Position>(
+    x: Global<T>,
+    y: GlobalMut<T>,
+    indices: Option<GlobalMut<P>>,
+    window: Window<Nchw>,
+    warps: Warps,
+) {
+    let Some((output, row, column)) = warps.output(&window) else { return };
+    let [[i, _], [j, _]] = [steps_inside(&window, 0, row), steps_inside(&window, 1, column)];
+    let mut best = Maximum::of_nothing(i * window.size[1] + j);
+    // SAFETY: the output exists.
+    unsafe {
+        let x = x.offset(window.input_plane(thread::block_idx_x()));
+        warps::for_each(x, &window, &warps, [row, column], f32::NEG_INFINITY, |value, i, j| {
+            best = best.or_earlier(Maximum { value, position: i * window.size[1] + j });
+        });
+        unrolled!(STEP in [16 8 4 2 1] {
+            let value = warp::shuffle_xor(best.value, STEP as u32);
+            best = best.or_earlier(Maximum { value, position: warp::shuffle_xor(best.position, STEP as u32) });
+        });
+        let first = warp::lane_id() == 0;
+        y.store_if(first, output, T::from_f32(best.value));
+        if let Some(indices) = indices {
+            indices.store_if(first, output, P::narrow(best.position));
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Pooling by patches, with the channels last: what the kernels for windows of a known geometry share.
 //!
 //! Backward, a thread gathers for a patch of inputs: two by two pixels, of each four channels, which are stored at once.
-//! Forward, it takes four channels of an output. The windows over a patch are known when the kernel is compiled, but for
+//! Forward, it takes four channels of an output, or of a few of a column. The windows over a patch are known when the kernel is compiled, but for
 //! where the image ends: every element is loaded once for the whole patch, all loads are under way at once, and no place is
 //! divided for.
 //!
@@ -46,13 +46,6 @@ impl<const SIZE: u32, const STRIDE: u32, const PADDING: u32> Fixed<SIZE, STRIDE,
         let position = input as i32 - begin;
         if 0 <= position && position < SIZE as i32 { Some(position as u32) } else { None }
     }
-
-    /// Whether a window is such, and patches fit its images.
-    pub fn fits(window: &Window<Nhwc>) -> bool {
-        let is = |pair: [u32; 2], number| pair == [number; 2];
-        let geometry = is(window.size, SIZE) && is(window.stride, STRIDE) && is(window.padding, PADDING);
-        geometry && is(window.dilation, 1) && window.channels.is_multiple_of(VECTOR)
-    }
 }
 
 /// How threads are laid over patches.
@@ -68,14 +61,15 @@ pub struct Patches {
 unsafe impl KernelParam for Patches {}
 
 impl Patches {
-    /// Over the inputs of windows that patches fit; and the grid and the block of the launch.
-    pub fn of_inputs(window: &Window<Nhwc>) -> (Self, [u32; 3], [u32; 3]) {
+    /// Over the inputs; and the grid and the block of the launch. None where channels are not a multiple of four, or windows
+    /// not two apart or dilated.
+    pub fn of_inputs(window: &Window<Nhwc>) -> Option<(Self, [u32; 3], [u32; 3])> {
         let [height, width] = window.input;
         Self::new(window, [height.div_ceil(ROWS as u32), width.div_ceil(PIXELS as u32)])
     }
 
     /// Over the outputs.
-    pub fn of_outputs(window: &Window<Nhwc>) -> (Self, [u32; 3], [u32; 3]) {
+    pub fn of_outputs(window: &Window<Nhwc>) -> Option<(Self, [u32; 3], [u32; 3])> {
         Self::new(window, window.output)
     }
 
@@ -85,10 +79,13 @@ impl Patches {
         self.tiling.plane()
     }
 
-    fn new(window: &Window<Nhwc>, size: [u32; 2]) -> (Self, [u32; 3], [u32; 3]) {
+    fn new(window: &Window<Nhwc>, size: [u32; 2]) -> Option<(Self, [u32; 3], [u32; 3])> {
+        if !window.channels.is_multiple_of(VECTOR) || window.stride != [2; 2] || window.dilation != [1; 2] {
+            return None;
+        }
         let groups = window.channels / VECTOR;
         let (tiling, grid, block) = Tiling::new(&Window { channels: groups, ..*window }, size);
-        (Self { tiling, groups }, grid, block)
+        Some((Self { tiling, groups }, grid, block))
     }
 }
 
@@ -179,59 +176,130 @@ pub(crate) unsafe fn gather<T: Storage, const SIZE: u32, const STRIDE: u32, cons
     }
 }
 
-/// Slides the windows of this thread's patches of outputs over the inputs of their channels: `begin(row, column)` is what
-/// there is of an output before its first input, `step(state, input, position)` after another, in row-major order; inputs
-/// outside of the image are `outside`. `finish(output, row, column, states)` gets four channels of an output.
+/// Goes over this thread's outputs of windows of `SIZE` by `SIZE` positions, two apart and padded by `PADDING`: `of_row(values)`
+/// is what is made of a window's row in a channel, with `outside` for what is not in the image, and
+/// `finish(output, row, column, rows)` gets that of four channels of an output. All inputs of an output are on their way at
+/// once, and threads beside each other have rows beside each other.
 ///
 /// # Safety
-/// `x` holds the window's inputs, and begins at a multiple of 16 bytes; the geometry fits the window.
+/// `x` holds the window's inputs, and begins at a multiple of 16 bytes; the window is such; `patches` are of its outputs.
 #[inline(always)]
-#[allow(clippy::too_many_arguments, reason = "a kernel's, and what differs")]
-pub(crate) unsafe fn slide<T: Storage, S: Copy, const SIZE: u32, const STRIDE: u32, const PADDING: u32>(
+pub(crate) unsafe fn each<T: Storage, R: Copy, const SIZE: usize, const PADDING: u32>(
     x: Global<T>,
     window: &Window<Nhwc>,
     patches: &Patches,
     outside: f32,
-    begin: impl Fn(u32, u32) -> S,
-    step: impl Fn(S, f32, u32) -> S,
-    finish: impl Fn(usize, u32, u32, [S; LANES]),
+    of_row: impl Fn([f32; SIZE]) -> R,
+    finish: impl Fn(usize, u32, u32, [[R; LANES]; SIZE]),
 ) {
     let Some(plane) = patches.plane() else { return };
     let [height, width] = window.input;
+    let otherwise = Vec4::splat(T::from_f32(outside));
     for place in patches.tiling.places() {
         let column = patches.tiling.column::<Nhwc>(place);
         let channel = (place - column * patches.groups) * VECTOR;
         for row in patches.tiling.rows() {
-            let [top, left] = [row, column].map(|output| (output * STRIDE).wrapping_sub(PADDING));
+            let [top, left] = [row, column].map(|output| (output * 2).wrapping_sub(PADDING));
             // As in `gather`: one product, and steps.
             let (line, pixel) = (window.input_line() as isize, window.pixel() as isize);
             let [down, right] = [top, left].map(|input| input.cast_signed() as isize);
             let origin = window.input_plane(plane) as isize + down * line + right * pixel + channel as isize;
-            let mut inputs = [[[outside; 4]; 3]; 3];
+            let mut inputs = [[otherwise; SIZE]; SIZE];
             unrolled!(I in [0 1 2] {
                 unrolled!(J in [0 1 2] {
-                    if (I as u32) < SIZE && (J as u32) < SIZE {
+                    if I < SIZE && J < SIZE {
                         let inside = (top.wrapping_add(I as u32) < height) & (left.wrapping_add(J as u32) < width);
                         let input = origin + I as isize * line + J as isize * pixel;
-                        let otherwise = Vec4::splat(T::from_f32(outside));
                         // SAFETY: inside the image where they are loaded; a pixel's channels begin at a multiple of four.
-                        let four = unsafe { x.load4_if(inside, input.cast_unsigned(), otherwise) };
-                        inputs[I][J] = four.map(T::to_f32).to_array();
-                    }
-                });
-            });
-            let mut states = [begin(row, column); 4];
-            unrolled!(I in [0 1 2] {
-                unrolled!(J in [0 1 2] {
-                    if (I as u32) < SIZE && (J as u32) < SIZE {
-                        unrolled!(K in [0 1 2 3] {
-                            states[K] = step(states[K], inputs[I][J][K], I as u32 * SIZE + J as u32);
-                        });
+                        inputs[I][J] = unsafe { x.load4_if(inside, input.cast_unsigned(), otherwise) };
                     }
                 });
             });
             let line = window.output_plane(plane) + row as usize * window.output_line();
-            finish(line + (column * window.pixel() + channel) as usize, row, column, states);
+            let rows = inputs.map(|row| of_lanes(row, &of_row));
+            finish(line + (column * window.pixel() + channel) as usize, row, column, rows);
+        }
+    }
+}
+
+/// What is made of a window's row, in each of four channels.
+#[inline(always)]
+fn of_lanes<T: Storage, R: Copy, const SIZE: usize>(
+    row: [Vec4<T>; SIZE],
+    of_row: &impl Fn([f32; SIZE]) -> R,
+) -> [R; LANES] {
+    let of = |lane: usize| of_row(row.map(|four| four.to_array()[lane].to_f32()));
+    [of(0), of(1), of(2), of(3)]
+}
+
+/// As [`each`], sliding down this thread's columns of outputs: rows that a window shares with the one before it are kept, and the
+/// next rows are on their way while these are worked with. Fewer instructions, where rows are shared and these count, but
+/// threads beside each other have rows further apart.
+///
+/// # Safety
+/// As `each`'s.
+#[inline(always)]
+pub(crate) unsafe fn slide<T: Storage, R: Copy, const SIZE: usize, const PADDING: u32>(
+    x: Global<T>,
+    window: &Window<Nhwc>,
+    patches: &Patches,
+    outside: f32,
+    of_row: impl Fn([f32; SIZE]) -> R,
+    finish: impl Fn(usize, u32, u32, [[R; LANES]; SIZE]),
+) {
+    let Some(plane) = patches.plane() else { return };
+    let [first, end] = patches.tiling.run();
+    let otherwise = Vec4::splat(T::from_f32(outside));
+    let (line, pixel) = (window.input_line(), window.pixel() as usize);
+    for place in patches.tiling.places() {
+        let column = patches.tiling.column::<Nhwc>(place);
+        let channel = (place - column * patches.groups) * VECTOR;
+        // What lies before the image wraps round to far after it. One comparison says of row and column whether an input is
+        // there: the row is below its column's height.
+        let [top, left] = [first, column].map(|output| (output * 2).wrapping_sub(PADDING));
+        let mut height = [0; SIZE];
+        unrolled!(J in [0 1 2] {
+            if J < SIZE { height[J] = if left.wrapping_add(J as u32) < window.input[1] { window.input[0] } else { 0 }; }
+        });
+        let [down, right] = [top, left].map(|input| input.cast_signed() as isize);
+        let origin = down * line as isize + right * pixel as isize + channel as isize;
+        let mut at = window.input_plane(plane).wrapping_add_signed(origin);
+        let mut input = top;
+        let mut load = || {
+            let mut row = [otherwise; SIZE];
+            unrolled!(J in [0 1 2] {
+                if J < SIZE {
+                    // SAFETY: inside the image where they are loaded; a pixel's channels begin at a multiple of four.
+                    row[J] = unsafe { x.load4_if(input < height[J], at.wrapping_add(J * pixel), otherwise) };
+                }
+            });
+            input = input.wrapping_add(1);
+            at = at.wrapping_add(line);
+            row
+        };
+        let of_rows = |row: [Vec4<T>; SIZE]| of_lanes(row, &of_row);
+        let mut rows = [of_rows([otherwise; SIZE]); SIZE];
+        if SIZE > 2 {
+            rows[SIZE - 1] = of_rows(load());
+        }
+        let mut next = [load(), load()];
+        let mut output = window.output_plane(plane)
+            + first as usize * window.output_line()
+            + (column * window.pixel() + channel) as usize;
+        let mut row = first;
+        while row < end {
+            let here = next;
+            if row + 1 < end {
+                next = [load(), load()];
+            }
+            if SIZE > 2 {
+                rows[0] = rows[SIZE - 1];
+            }
+            rows[SIZE - 2] = of_rows(here[0]);
+            rows[SIZE - 1] = of_rows(here[1]);
+            finish(output, row, column, rows);
+            output += window.output_line();
+            row += 1;
         }
     }
 }
@@ -275,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn fits_whole_vectors_of_such_windows() {
+    fn fits_whole_vectors_of_windows_two_apart() {
         let window = Window::<Nhwc> {
             planes: 1,
             channels: 8,
@@ -287,10 +355,14 @@ mod tests {
             dilation: [1; 2],
             ..Window::default()
         };
-        assert!(
-            Fixed::<3, 2, 1>::fits(&window) && !Fixed::<3, 2, 0>::fits(&window) && !Fixed::<2, 2, 0>::fits(&window)
-        );
-        assert!(!Fixed::<3, 2, 1>::fits(&Window { channels: 6, ..window }));
-        assert!(!Fixed::<3, 2, 1>::fits(&Window { dilation: [1, 2], ..window }));
+        let fits = |window: Window<Nhwc>| {
+            let found = [Patches::of_outputs(&window), Patches::of_inputs(&window)].map(|found| found.is_some());
+            assert_eq!(found[0], found[1]);
+            found[0]
+        };
+        assert!(fits(window));
+        assert!(!fits(Window { channels: 6, ..window }));
+        assert!(!fits(Window { stride: [2, 1], ..window }));
+        assert!(!fits(Window { dilation: [1, 2], ..window }));
     }
 }

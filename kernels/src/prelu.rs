@@ -34,7 +34,12 @@ use crate::window::Divider;
 pub const PART: u32 = BLOCK * 16;
 /// Vectors of a thread.
 pub const VECTORS: u32 = 4;
-/// Chunks of rows that there are at most, for as many blocks as fill a GPU twice: more leave more partial sums.
+/// Blocks by columns that a multiprocessor has room for, at least: 64 registers a thread.
+const COLUMN_BLOCKS: u32 = 4;
+/// Rows that a thread loads before it uses the first.
+const AT_ONCE: usize = 2;
+/// Chunks of rows that there are at most: as many blocks as fill an H200 once or twice over, and no part of it a third time.
+/// More leave more partial sums.
 const MOST_CHUNKS: u64 = 1056;
 
 /// Where the slopes of a vector of four elements are.
@@ -239,6 +244,7 @@ pub unsafe fn prelu_backward_planes<T: Storage>(
     by_parts: Divider,
     vector: u32,
 ) {
+    grid::let_successor_start();
     // SAFETY: the block's plane and part exist by the grid, so that the elements up to `end` do; with `vector`, planes and so
     // `begin` and the steps of 4 are aligned.
     unsafe {
@@ -291,7 +297,7 @@ pub unsafe fn prelu_backward_planes<T: Storage>(
 ///
 /// # Safety
 /// The module's; `columns` are of the `outer` rows with the launch's grid, and a multiple of `EACH`.
-#[kernel(block = BLOCK, instances(T = [f32, f16, bf16], EACH = [1, 4]))]
+#[kernel(block = BLOCK, min_blocks = COLUMN_BLOCKS, instances(T = [f32, f16, bf16], EACH = [1, 4]))]
 pub unsafe fn prelu_backward_columns<T: Storage, const EACH: usize>(
     x: Global<T>,
     alpha: Global<f32>,
@@ -302,6 +308,7 @@ pub unsafe fn prelu_backward_columns<T: Storage, const EACH: usize>(
     outer: u64,
     columns: Columns,
 ) {
+    grid::let_successor_start();
     let Columns { columns, inner: _, beside, by_beside, by_inner, rows } = columns;
     let line = by_beside.divide(thread::thread_idx_x());
     let column = (thread::block_idx_y() * BLOCK + thread::thread_idx_x() - line * beside) * EACH as u32;
@@ -318,28 +325,42 @@ pub unsafe fn prelu_backward_columns<T: Storage, const EACH: usize>(
             unrolled!(K in [0 1 2 3] {
                 if K < EACH { slopes[K] = alpha.load(by_inner.divide(column + K as u32) as usize); }
             });
-            let mut i = (begin + line as u64) * columns as u64 + column as u64;
-            while i < end * columns as u64 {
+            let step = at_once as usize * columns as usize;
+            let mut i = (begin + line as u64) as usize * columns as usize + column as usize;
+            let end = end as usize * columns as usize;
+            while i < end {
                 if EACH == 1 {
-                    let (x, dy) = (get(x, i as usize), get(dy, i as usize));
+                    let (x, dy) = (get(x, i), get(dy, i));
                     total[0] += part(x, dy);
                     if let Some(dx) = dx {
-                        put(dx, i as usize, slope(x, slopes[0]) * dy, dx_beta);
+                        put(dx, i, slope(x, slopes[0]) * dy, dx_beta);
                     }
+                    i += step;
                 } else {
-                    let (x, dy) = (get4(x, i as usize).to_array(), get4(dy, i as usize).to_array());
-                    let mut result = [0.0; 4];
-                    unrolled!(K in [0 1 2 3] {
-                        if K < EACH {
-                            total[K] += part(x[K], dy[K]);
-                            result[K] = slope(x[K], slopes[K]) * dy[K];
+                    // Several rows are on their way at once.
+                    let mut loaded = [[Vec4::splat(T::from_f32(0.0)); 2]; AT_ONCE];
+                    unrolled!(R in [0 1] {
+                        let i = i + R * step;
+                        loaded[R] = [x, dy].map(|from| from.load4_if(i < end, i, loaded[R][0]));
+                    });
+                    unrolled!(R in [0 1] {
+                        let [x, dy] = loaded[R].map(|four| four.map(T::to_f32).to_array());
+                        let mut result = [0.0; 4];
+                        unrolled!(K in [0 1 2 3] {
+                            if K < EACH {
+                                // Zeros, where there is nothing, add nothing.
+                                total[K] += part(x[K], dy[K]);
+                                result[K] = slope(x[K], slopes[K]) * dy[K];
+                            }
+                        });
+                        if let Some(dx) = dx
+                            && i + R * step < end
+                        {
+                            put4(dx, i + R * step, Vec4::from(result), dx_beta);
                         }
                     });
-                    if let Some(dx) = dx {
-                        put4(dx, i as usize, Vec4::from(result), dx_beta);
-                    }
+                    i += AT_ONCE * step;
                 }
-                i += at_once as u64 * columns as u64;
             }
         }
         // The block's lines, one after another.
@@ -366,7 +387,7 @@ pub unsafe fn prelu_backward_columns<T: Storage, const EACH: usize>(
     }
 }
 
-/// Backward, stage 2: one block a channel sums `[outer, channels, parts]` over the first and the last.
+/// Backward, stage 2, which may be launched early: one block a channel sums `[outer, channels, parts]` over the first and the last.
 ///
 /// # Safety
 /// The module's.
@@ -379,6 +400,7 @@ pub unsafe fn prelu_backward_sum(
     channels: u32,
     parts: u64,
 ) {
+    grid::wait_for_predecessor();
     let channel = thread::block_idx_x() as u64;
     let mut sum = 0.0;
     let mut i = thread::thread_idx_x() as u64;

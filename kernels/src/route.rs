@@ -131,7 +131,7 @@ pub unsafe fn route_backward_band<T: Storage, const SIZE: u32, const PADDING: u3
         let dy = Staged::copy(dynamic_shared::<T>(), dy, &span, rows, window.output);
         let indices = Staged::copy(dy.behind(), indices, &span, rows, window.output);
         let tile = Tile::new(indices.behind(), &span, inputs_of_cells(&window, &span), window.input);
-        band::wait();
+        band::wait((dy, indices));
         let given = |inside, plane, row, column| Given {
             share: dy.load_if(inside, dy.place(plane, row, column), T::from_f32(0.0)).to_f32(),
             position: u32::from(indices.load_if(inside, indices.place(plane, row, column), u8::MAX)),
@@ -166,7 +166,7 @@ pub unsafe fn route_backward_pairs<T: Storage, const SIZE: u32, const PADDING: u
         let rows = outputs_of_cells::<SIZE, PADDING>(&window, &span);
         let dy = Staged::copy(dynamic_shared::<T>(), dy, &span, rows, window.output);
         let indices = Staged::copy(dy.behind(), indices, &span, rows, window.output);
-        band::wait();
+        band::wait((dy, indices));
         let given = |inside, plane, row, column| Given {
             share: dy.load_if(inside, dy.place(plane, row, column), T::from_f32(0.0)).to_f32(),
             position: u32::from(indices.load_if(inside, indices.place(plane, row, column), u8::MAX)),
@@ -202,7 +202,7 @@ pub unsafe fn route_backward_any<T: Storage, P: Position>(
         let indices = Staged::copy(dy.behind(), indices, &span, rows, window.output);
         let tile = Tile::new(indices.behind(), &span, span.rows, window.input);
         tile.clear();
-        band::wait();
+        band::wait((dy, indices));
         let sums = tile.sums();
         phases.for_each_output(&span, rows, window.output[1], |plane, row, column| {
             let position = indices.load(indices.place(plane, row, column)).widen();

@@ -247,7 +247,7 @@ pub unsafe fn stochastic_pool_forward<T: Storage, L: Order, P: Position>(
 #[kernel(
     max_threads = band::THREADS,
     min_blocks = FEWER_BLOCKS,
-    instances(T = [f32, f16, bf16], (SIZE, STRIDE) = [(2, 2), (3, 2)])
+    instances(T = [f32, f16, bf16], (SIZE, STRIDE) = [(2, 2), (3, 1), (3, 2), (3, 3)])
 )]
 pub unsafe fn stochastic_pool_forward_band<T: Storage, const SIZE: usize, const STRIDE: usize>(
     x: Global<T>,
@@ -341,9 +341,9 @@ pub unsafe fn stochastic_pool_forward_any<T: Storage, P: Position>(
 #[kernel(
     max_threads = THREADS,
     min_blocks = PATCH_BLOCKS,
-    instances(T = [f32, f16, bf16], (SIZE, STRIDE, PADDING) = [(2, 2, 0), (3, 2, 0), (3, 2, 1)])
+    instances(T = [f32, f16, bf16], (SIZE, PADDING) = [(2, 0), (3, 0), (3, 1)])
 )]
-pub unsafe fn stochastic_pool_forward_patch<T: Storage, const SIZE: u32, const STRIDE: u32, const PADDING: u32>(
+pub unsafe fn stochastic_pool_forward_patch<T: Storage, const SIZE: usize, const PADDING: u32>(
     x: Global<T>,
     y: GlobalMut<T>,
     indices: GlobalMut<u8>,
@@ -355,25 +355,14 @@ pub unsafe fn stochastic_pool_forward_patch<T: Storage, const SIZE: u32, const S
     let (seed, offset) = unsafe { (state.load(state::SEED), state.load(state::OFFSET)) };
     let Some(plane) = patches.plane() else { return };
     let map = plane as u64 * window.channels as u64;
-    // The window's elements by row and column. A position is known when this is compiled, and so is its place.
-    let begin = |_, _| [[0.0; 3]; 3];
-    let step = |mut elements: [[f32; 3]; 3], element: f32, position: u32| {
-        elements[(position / SIZE) as usize][(position % SIZE) as usize] = element;
-        elements
-    };
-    let finish = |output: usize, row: u32, column: u32, elements: [[[f32; 3]; 3]; 4]| {
+    let finish = |output: usize, row: u32, column: u32, rows: [[[f32; SIZE]; 4]; SIZE]| {
         let pixel = window.output_plane(plane) + row as usize * window.output_line();
         let channel = (output - pixel) as u64 - (column * window.channels) as u64;
         let mut drawn = [(0, 0.0); 4];
         unrolled!(K in [0 1 2 3] {
-            let rows = (map + channel + K as u64) * window.output[0] as u64 + row as u64;
-            let uniform = uniform(seed, offset, rows * window.output[1] as u64 + column as u64);
-            drawn[K] = if SIZE == 3 {
-                draw_of(&elements[K], uniform)
-            } else {
-                let [[a, b, _], [c, d, _], _] = elements[K];
-                draw_of(&[[a, b], [c, d]], uniform)
-            };
+            let index = (map + channel + K as u64) * window.output[0] as u64 + row as u64;
+            let uniform = uniform(seed, offset, index * window.output[1] as u64 + column as u64);
+            drawn[K] = draw_of(&rows.map(|lanes| lanes[K]), uniform);
         });
         // SAFETY: the output exists, and its channels begin at a multiple of four.
         unsafe {
@@ -382,7 +371,14 @@ pub unsafe fn stochastic_pool_forward_patch<T: Storage, const SIZE: u32, const S
         }
     };
     // SAFETY: the caller's. A zero has no weight.
-    unsafe { patch::slide::<T, _, SIZE, STRIDE, PADDING>(x, &window, &patches, 0.0, begin, step, finish) };
+    unsafe {
+        // In 16 bits more rows on their way are worth more than fewer instructions.
+        if SIZE > 2 || size_of::<T>() > 2 {
+            patch::slide::<T, [f32; SIZE], SIZE, PADDING>(x, &window, &patches, 0.0, |values| values, finish);
+        } else {
+            patch::each::<T, [f32; SIZE], SIZE, PADDING>(x, &window, &patches, 0.0, |values| values, finish);
+        }
+    }
 }
 
 /// The number that output `index` is drawn by.
@@ -394,9 +390,39 @@ fn uniform(seed: u64, offset: u64, index: u64) -> f32 {
 }
 
 /// As [`Elements::draw`], of elements that are all at hand.
+///
+/// Sums of what is not negative never fall: as many elements lie before the drawn one as have sums so far that do not pass.
 #[inline(always)]
+#[allow(unused_assignments, reason = "the sum before what is past the last element, which unrolling leaves")]
 fn draw_of<const SIZE: usize>(values: &[[f32; SIZE]; SIZE], uniform: f32) -> (u32, f32) {
-    let sum = sum_of(values, Weights::Plain);
+    let mut sums = [[0.0; SIZE]; SIZE];
+    let mut sum = 0.0;
+    unrolled!(I in [0 1 2] { unrolled!(J in [0 1 2] {
+        if I < SIZE && J < SIZE {
+            let weight = rectified(values[I][J]);
+            sum = if I + J == 0 { weight } else { sum + weight };
+            sums[I][J] = sum;
+        }
+    }); });
+    let until = uniform * sum;
+    if sum > until {
+        let (mut position, mut value, mut before) = (0, values[0][0], sums[0][0]);
+        unrolled!(I in [0 1 2] { unrolled!(J in [0 1 2] {
+            if I < SIZE && J < SIZE && I + J > 0 {
+                let passed_over = before <= until;
+                position = if passed_over { (I * SIZE + J) as u32 } else { position };
+                value = if passed_over { values[I][J] } else { value };
+                before = sums[I][J];
+            }
+        }); });
+        return (position, value);
+    }
+    // No element is above zero, rounding keeps the sum from passing, or it is not finite.
+    if sum == 0.0 { ((SIZE * SIZE) as u32, 0.0) } else { draw_rarely(values, uniform, sum) }
+}
+
+#[inline(always)]
+fn draw_rarely<const SIZE: usize>(values: &[[f32; SIZE]; SIZE], uniform: f32, sum: f32) -> (u32, f32) {
     if sum < f32::INFINITY {
         return draw_weighed(values, uniform * sum, Weights::Plain);
     }
@@ -467,8 +493,11 @@ unsafe fn for_each_staged<T: Storage>(
 ) {
     let span = block.span();
     // SAFETY: the launch's shared memory is for these rows.
-    let rows = unsafe { Staged::copy(dynamic_shared::<T>(), x, &span, inputs_of(window, &span), window.input) };
-    band::wait();
+    let rows = unsafe {
+        let rows = Staged::copy(dynamic_shared::<T>(), x, &span, inputs_of(window, &span), window.input);
+        band::wait(rows);
+        rows
+    };
     let output = window.output_plane(span.first_plane) + span.rows[0] as usize * window.output_line();
     for_each_item(&span, outputs, span.rows, |Item { number, plane, row, column }| {
         finish(output + number as usize, Elements { window: *window, source: InBand { rows, plane }, row, column });

@@ -344,6 +344,14 @@ impl Tiling {
         let end = if end < self.size[0] { end } else { self.size[0] };
         Steps { next: first + thread::thread_idx_y(), step, end }
     }
+
+    /// As many rows of this thread, one after another: the first, and that past the last.
+    #[inline(always)]
+    pub(crate) fn run(self) -> [u32; 2] {
+        let number = thread::block_idx_y() * thread::block_dim_y() + thread::thread_idx_y();
+        let (first, end) = (number * self.rows, (number + 1) * self.rows);
+        [first, if end < self.size[0] { end } else { self.size[0] }]
+    }
 }
 
 /// What an element of a row is.

@@ -35,6 +35,8 @@ fn launches() -> Outcome {
     let (three, five) = (Window::new([3, 3]).stride([2, 2]).padding([1, 1]), Window::new([5, 4]).stride([1, 1]));
     for (shape, layout, window) in [
         ([2, 3, 9, 9], Layout::RowMajor, three),
+        ([2, 3, 9, 8], Layout::RowMajor, three),
+        ([2, 3, 9, 9], Layout::RowMajor, Window::new([9, 9])),
         ([2, 3, 9, 9], Layout::RowMajor, five),
         ([2, 3, 9, 9], Layout::RowMajor, five.dilation([2, 1])),
         ([2, 4, 9, 9], Layout::ChannelsLast, three),
@@ -67,8 +69,8 @@ fn says_once() -> Outcome {
         format!("dense_forward_f32_64 grid 1x1x2 block 128: 3x5 sums over 300 {product} {parts}"),
         format!("dense_finish_f32 grid 1 block 256: 3x5 sums over 300 {product} {parts}"),
         format!("dense_dx_f32_f32_64 grid 1x5 block 128: 3x300 sums over 5 {product} one part"),
-        "prelu_backward_columns_f32 grid 1 block 256: planes of 6, less than 64, would leave threads idle: by columns \
-         across planes"
+        "prelu_backward_columns_f32_1 grid 1 block 256: planes of 6, less than 64, would leave threads idle: by columns \
+         across planes, 1 a thread"
             .to_owned(),
         "prelu_backward_planes_f32 grid 6 block 256: planes of 68, a multiple of 4: 4 at a time, parts of 4096"
             .to_owned(),
@@ -78,6 +80,13 @@ fn says_once() -> Outcome {
             "max_pool_forward_band_f32_3_2 grid 1 block 64 shared 1968 bytes: {three} row-major: by bands of rows in \
                  shared memory, of a size compiled in"
         ),
+        "max_pool_forward_pairs_f32_3_1 grid 1 block 64 shared 1744 bytes: window 3x3 stride 2x2 padding 1x1 dilation 1x1 \
+         over 9x8 row-major: by bands of rows in shared memory, of a size compiled in, two columns a thread: rows are a \
+         multiple of four"
+            .to_owned(),
+        "max_pool_forward_warp_f32_u8 grid 6 block 256: window 9x9 stride 9x9 padding 0x0 dilation 1x1 over 9x9 row-major: a \
+         warp an output: the window is large, and outputs are few or a band of rows has no room"
+            .to_owned(),
         format!(
             "max_pool_forward_any_f32_u8 grid 1 block 256 shared 3360 bytes: {five} dilation 1x1 over 9x9 row-major: by \
                  bands of rows in shared memory, which have room; the size has no kernel of its own"
@@ -88,7 +97,7 @@ fn says_once() -> Outcome {
         ),
         "permute_u32 grid 3 block 256".to_owned(),
         format!(
-            "max_pool_forward_patch_f32_3_2_1 grid 1 block 5x5x2: {three} with the channels last: by patches of a size \
+            "max_pool_forward_patch_f32_3_1 grid 1 block 5x5x2: {three} with the channels last: by patches of a size \
                  compiled in, the channels being a multiple of four"
         ),
         "permute_u32 grid 2 block 256".to_owned(),

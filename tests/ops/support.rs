@@ -144,6 +144,7 @@ pub fn patched() -> Vec<([usize; 4], Window)> {
         // More columns than threads.
         ([1, 1, 5, 521], padded),
         ([1, 2, 4, 1031], two),
+        ([1, 1, 6, 1036], padded),
         // Planes of an odd number of elements, in blocks of several of which the last is not whole.
         ([7, 11, 5, 7], padded),
         ([5, 9, 7, 3], two),
@@ -151,6 +152,11 @@ pub fn patched() -> Vec<([usize; 4], Window)> {
         ([3, 5, 9, 11], Window::new([5, 4]).stride([3, 2]).padding([2, 1])),
         ([1, 2, 45, 67], Window::new([9, 9]).stride([3, 3]).padding([4, 4])),
         ([2, 3, 13, 13], Window::new([3, 3]).stride([3, 3])),
+        ([2, 3, 13, 12], Window::new([3, 3]).stride([3, 3]).padding([1, 1])),
+        ([2, 2, 10, 9], Window::new([3, 3]).stride([1, 1]).padding([1, 1])),
+        // Windows that the lanes of a warp share: of fewer columns than lanes, and of more.
+        ([2, 3, 21, 17], Window::new([13, 5]).stride([4, 3]).padding([6, 2])),
+        ([1, 2, 9, 90], Window::new([7, 40]).stride([2, 25]).padding([3, 20])),
         ([2, 3, 13, 13], Window::new([2, 2]).stride([2, 2]).padding([1, 1])),
     ]
 }

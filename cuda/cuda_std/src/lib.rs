@@ -65,6 +65,7 @@ pub mod element;
 pub mod emulator;
 pub mod float;
 pub mod global;
+pub mod grid;
 pub mod launch;
 pub mod shared;
 pub mod thread;
@@ -86,6 +87,7 @@ pub mod prelude {
     pub use crate::element::{Element, Storage, Vector2, Vector4};
     pub use crate::float;
     pub use crate::global::{Global, GlobalMut};
+    pub use crate::grid;
     pub use crate::launch::KernelParam;
     pub use crate::shared::{Shared, SharedArray, dynamic_shared};
     pub use crate::thread;

@@ -377,47 +377,30 @@ macro_rules! for_order {
 }
 pub(crate) use for_order;
 
-/// Runs a block, which returns, with the size, stride and padding of a window with the channels last as constants, if they
-/// are such that kernels by patches were compiled for.
-macro_rules! for_fixed {
-    ($window:expr => $size:ident, $stride:ident, $padding:ident, $body:block) => {
-        $crate::ops::window::for_fixed!(@ $window => $size = 2, $stride = 2, $padding = 0, $body);
-        $crate::ops::window::for_fixed!(@ $window => $size = 3, $stride = 2, $padding = 0, $body);
-        $crate::ops::window::for_fixed!(@ $window => $size = 3, $stride = 2, $padding = 1, $body);
-    };
-    (@ $window:expr => $size:ident = $a:literal, $stride:ident = $b:literal, $padding:ident = $c:literal, $body:block) => {
-        if kernels::patch::Fixed::<$a, $b, $c>::fits(&$window) {
-            const $size: u32 = $a;
-            const $stride: u32 = $b;
-            const $padding: u32 = $c;
-            $body
-        }
-    };
-}
-pub(crate) use for_fixed;
-
-/// Runs a block, which returns, with the size of a row-major window as a constant, and what a launch by bands of outputs takes,
-/// if there are kernels for such.
+/// Runs a block, which returns, with the size and the stride of a row-major window as constants, and what a launch by bands of
+/// outputs takes, if there are kernels for such.
 macro_rules! for_slide {
-    ($window:expr, $bytes:expr => $size:ident, $found:pat, $body:block) => {
-        if $window.stride == [2, 2]
+    ($window:expr, $bytes:expr => $size:ident, $stride:ident, $found:pat, $body:block) => {
+        $crate::ops::window::for_slide!(@ $window, $bytes => $size = 2, $stride = 2, $found, $body);
+        $crate::ops::window::for_slide!(@ $window, $bytes => $size = 3, $stride = 1, $found, $body);
+        $crate::ops::window::for_slide!(@ $window, $bytes => $size = 3, $stride = 2, $found, $body);
+        $crate::ops::window::for_slide!(@ $window, $bytes => $size = 3, $stride = 3, $found, $body);
+    };
+    (@ $window:expr, $bytes:expr => $size:ident = $a:literal, $stride:ident = $b:literal, $found:pat, $body:block) => {
+        if $window.size == [$a, $a]
+            && $window.stride == [$b, $b]
             && let Some($found) = kernels::band::Bands::of_outputs(&$window, $bytes)
         {
-            if $window.size == [2, 2] {
-                const $size: usize = 2;
-                $body
-            }
-            if $window.size == [3, 3] {
-                const $size: usize = 3;
-                $body
-            }
+            const $size: usize = $a;
+            const $stride: usize = $b;
+            $body
         }
     };
 }
 pub(crate) use for_slide;
 
-/// Runs a block, which returns, with the size and the padding of a row-major window as constants, and what a launch by bands
-/// takes, if `found` is some and there are kernels for such.
+/// Runs a block, which returns, with the size and the padding of a window as constants, and what a launch by bands or by
+/// patches takes, if `found` is some and there are kernels for such.
 macro_rules! for_padded {
     ($window:expr, $found:expr => $size:ident: $type:ty, $padding:ident, $pattern:pat, $body:block) => {
         if $window.stride == [2, 2]
@@ -457,6 +440,8 @@ pub(crate) enum Kernels {
     Pairs,
     /// By bands, for any window.
     AnyBands,
+    /// A warp an output.
+    Warps,
     /// By patches.
     Patches,
     /// An element a thread, for any layout and any size.
@@ -477,6 +462,9 @@ impl Kernels {
                 }
                 Self::AnyBands => {
                     "by bands of rows in shared memory, which have room; the size has no kernel of its own"
+                }
+                Self::Warps => {
+                    "a warp an output: the window is large, and outputs are few or a band of rows has no room"
                 }
                 Self::Patches => "by patches of a size compiled in, the channels being a multiple of four",
                 Self::General if L::CHANNELS_LAST => {

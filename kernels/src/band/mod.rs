@@ -254,6 +254,9 @@ pub(crate) struct Staged<T> {
     /// The first row, and that past the last.
     pub rows: [u32; 2],
     width: u32,
+    /// This thread's of the elements after the last whole piece, and its place; past the last, if it has none.
+    rest: T,
+    rest_at: u32,
 }
 
 /// Bytes of shared memory for a range of so many.
@@ -269,7 +272,10 @@ impl<T: Element> Staged<T> {
         let first = rows[0] as usize * width as usize;
         let begin = span.first_plane as usize * (height as usize * width as usize) + first;
         let skew = begin as u32 & (each - 1);
-        (Self { shared, skew, count: span.depth * (rows[1] - rows[0]) * width, rows, width }, begin)
+        // SAFETY: elements are integers and floats.
+        let rest = unsafe { core::mem::zeroed() };
+        let count = span.depth * (rows[1] - rows[0]) * width;
+        (Self { shared, skew, count, rows, width, rest, rest_at: u32::MAX }, begin)
     }
 
     /// Issues the copies of these rows of the block's planes. They are there after [`wait`].
@@ -286,20 +292,20 @@ impl<T: Element> Staged<T> {
         size: [u32; 2],
     ) -> Self {
         let each = const { COPY / size_of::<T>() as u32 };
-        let (staged, begin) = Self::new(shared, span, rows, size);
+        let (mut staged, begin) = Self::new(shared, span, rows, size);
         let (begin, end) = (begin - staged.skew as usize, staged.skew + staged.count);
         let whole = end & !(each - 1);
         // SAFETY: whole pieces end where the rows do, and begin there or before within the buffer; what is left of the rows is
-        // less than a piece, and elements go one by one: a copy of fewer bytes reads all 16, past the buffer's end.
+        // less than a piece, and elements go one by one: a copy of fewer bytes reads all 16, past the buffer's end. They are
+        // on their way with the copies, and are put down when these have come.
         unsafe {
+            let i = whole + thread::thread_idx_x();
+            staged.rest = source.load_if(i < end, begin + i as usize, staged.rest);
+            staged.rest_at = i;
             let mut i = thread::thread_idx_x() * each;
             while i < whole {
                 cp_async16(shared, i, source, begin + i as usize);
                 i += thread::block_dim_x() * each;
-            }
-            let i = whole + thread::thread_idx_x();
-            if i < end {
-                shared.store(i, source.load(begin + i as usize));
             }
         }
         staged
@@ -357,10 +363,43 @@ impl<T: Element> Staged<T> {
     }
 }
 
-/// Waits for all copies of the block.
+/// Rows whose copies were issued.
+pub(crate) trait Copied: Copy {
+    /// Puts down what is no whole piece.
+    ///
+    /// # Safety
+    /// Their shared memory is still theirs.
+    unsafe fn put_rest(self);
+}
+
+impl<T: Element> Copied for Staged<T> {
+    #[inline(always)]
+    unsafe fn put_rest(self) {
+        // SAFETY: the caller's; the place is one of the rows.
+        unsafe { self.shared.store_if(self.rest_at < self.skew + self.count, self.rest_at, self.rest) };
+    }
+}
+
+impl<A: Copied, B: Copied> Copied for (A, B) {
+    #[inline(always)]
+    unsafe fn put_rest(self) {
+        // SAFETY: the caller's.
+        unsafe {
+            self.0.put_rest();
+            self.1.put_rest();
+        }
+    }
+}
+
+/// Waits for all copies of the block, which are these.
+///
+/// # Safety
+/// Their shared memory is still theirs.
 #[inline(always)]
-pub(crate) fn wait() {
+pub(crate) unsafe fn wait(copied: impl Copied) {
     cp_async_commit();
+    // SAFETY: the caller's.
+    unsafe { copied.put_rest() };
     cp_async_wait_all();
     thread::sync_threads();
 }

@@ -50,8 +50,11 @@ pub(crate) unsafe fn slide<T: Storage, R: Copy, const SIZE: usize, const STRIDE:
     let span = bands.block.span();
     let part = bands.part(&span);
     // SAFETY: the launch's shared memory is for these rows.
-    let staged = unsafe { Staged::copy(dynamic_shared::<T>(), x, &span, inputs_of(window, &span), window.input) };
-    wait();
+    let staged = unsafe {
+        let staged = Staged::copy(dynamic_shared::<T>(), x, &span, inputs_of(window, &span), window.input);
+        wait(staged);
+        staged
+    };
     let otherwise = T::from_f32(outside);
     bands.for_each_column(&part, |column| {
         // What lies before the image wraps round to far after it. One comparison says of row and column whether an input is

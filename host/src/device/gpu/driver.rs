@@ -410,19 +410,16 @@ impl Driver {
         let name = K::KERNEL.name;
         let entry = self.entry::<K>(module, dims)?;
         self.launched.lock().unwrap_or_else(PoisonError::into_inner).note(name, dims);
+        // A capture takes the plain order: not every driver's graphs can be asked for the other.
+        let early = dims.early
+            && self.card.family == PtxFamily::Sm90a
+            && !self.told(self.stream.is_capturing(), || format!("launching {name}"))?;
+        let attributes = LaunchAttributes { programmatic_serialization: early, ..LaunchAttributes::default() };
         let result = kernel.with_params(|params| {
             // SAFETY: the launch type writes the parameters as the kernel declares them; the module is loaded until the
             // process ends; the rest is the caller's.
             unsafe {
-                libcuda::launch(
-                    entry.raw,
-                    dims.grid,
-                    dims.block,
-                    dims.shared_bytes,
-                    &self.stream,
-                    params,
-                    LaunchAttributes::default(),
-                )
+                libcuda::launch(entry.raw, dims.grid, dims.block, dims.shared_bytes, &self.stream, params, attributes)
             }
         });
         self.told(result, || format!("launching {name}"))?;

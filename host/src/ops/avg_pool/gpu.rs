@@ -1,16 +1,18 @@
 use cuda_std::launch::LaunchDims;
 use kernels::avg_pool::{
     AvgPoolBackward, AvgPoolBackwardAny, AvgPoolBackwardBand, AvgPoolBackwardPairs, AvgPoolBackwardPatch,
-    AvgPoolForward, AvgPoolForwardAny, AvgPoolForwardBand, AvgPoolForwardPairs, AvgPoolForwardPatch, Divisor,
+    AvgPoolForward, AvgPoolForwardAny, AvgPoolForwardBand, AvgPoolForwardPairs, AvgPoolForwardPatch,
+    AvgPoolForwardWarp, Divisor,
 };
 use kernels::band::any::Lines;
 use kernels::band::{Bands, Block};
 use kernels::patch::Patches;
+use kernels::warps::{self, Warps};
 use kernels::window::{Covering, Order, Tiling, Window};
 
 use super::{Averages, Backward, Forward};
 use crate::device::{Gpu, OnGpu, for_storage};
-use crate::ops::window::{Kernels, band_dims, channels_last, for_fixed, for_order, for_padded, for_slide, row_major};
+use crate::ops::window::{Kernels, band_dims, channels_last, for_order, for_padded, for_slide, row_major};
 use crate::{Real, Result};
 
 impl Averages {
@@ -48,31 +50,37 @@ impl<T: Real> OnGpu for Forward<'_, T> {
                         // SAFETY: as below; the window is such.
                         return unsafe { gpu.launch(band_dims(launch), forward) };
                     });
-                    for_slide!(window, size_of::<S>() => SIZE, (bands, launch), {
+                    for_slide!(window, size_of::<S>() => SIZE, STRIDE, (bands, launch), {
                         let _why = Kernels::Bands.because(&window);
-                        let forward = AvgPoolForwardBand::<S, SIZE, 2> { x, y, window, divisor, bands };
+                        let forward = AvgPoolForwardBand::<S, SIZE, STRIDE> { x, y, window, divisor, bands };
                         // SAFETY: as below; the window is such.
                         return unsafe { gpu.launch(band_dims(launch), forward) };
                     });
                 }
                 if let Some(window) = channels_last(&window) {
-                for_fixed!(window => SIZE, STRIDE, PADDING, {
-                    let (patches, grid, block) = Patches::of_outputs(&window);
+                for_padded!(window, Patches::of_outputs(&window) => SIZE: usize, PADDING, (patches, grid, block), {
                     let _why = Kernels::Patches.because(&window);
-                    let forward = AvgPoolForwardPatch::<S, SIZE, STRIDE, PADDING> { x, y, window, divisor, patches };
+                    let forward = AvgPoolForwardPatch::<S, SIZE, PADDING> { x, y, window, divisor, patches };
                     // SAFETY: as below; the geometry fits.
                     return unsafe { gpu.launch(LaunchDims::new(grid, block), forward) };
                 });
                 }
-                if let Some(window) = row_major(&window)
-                    && let Some((block, launch)) = Block::of_outputs(&window, size_of::<S>(), &[size_of::<f32>()])
-                {
+                if let Some(window) = row_major(&window) {
+                    let block = Block::of_outputs(&window, size_of::<S>(), &[size_of::<f32>()]);
+                    if let Some((warps, grid)) = Warps::new(&window, block.is_some()) {
+                        let _why = Kernels::Warps.because(&window);
+                        let forward = AvgPoolForwardWarp::<S> { x, y, window, divisor, warps };
+                        // SAFETY: as below; the warps are over the outputs, and the grid theirs.
+                        return unsafe { gpu.launch(LaunchDims::new(grid, warps::THREADS), forward) };
+                    }
+                    if let Some((block, launch)) = block {
                     let ([height, width], [_, input_width]) = (window.output, window.input);
                     let (columns, outputs) = (Lines::new([height, input_width]), Lines::new([height, width]));
                     let _why = Kernels::AnyBands.because(&window);
                     let forward = AvgPoolForwardAny::<S> { x, y, window, divisor, block, columns, outputs };
                     // SAFETY: as below; the block and the lines are the window's, and the launch the block's.
                     return unsafe { gpu.launch(band_dims(launch), forward) };
+                    }
                 }
                 let (tiling, grid, block) = Tiling::new(&window, window.output);
                 let _why = Kernels::General.because(&window);
@@ -112,11 +120,10 @@ impl<T: Real> OnGpu for Backward<'_, T> {
                     });
                 }
                 if let Some(window) = channels_last(&window) {
-                for_fixed!(window => SIZE, STRIDE, PADDING, {
-                    let (patches, grid, block) = Patches::of_inputs(&window);
+                for_padded!(window, Patches::of_inputs(&window) => SIZE: u32, PADDING, (patches, grid, block), {
                     let _why = Kernels::Patches.because(&window);
                     let backward =
-                        AvgPoolBackwardPatch::<S, SIZE, STRIDE, PADDING> { dy, dx, beta, window, divisor, patches };
+                        AvgPoolBackwardPatch::<S, SIZE, 2, PADDING> { dy, dx, beta, window, divisor, patches };
                     // SAFETY: as below; the geometry fits.
                     return unsafe { gpu.launch(LaunchDims::new(grid, block), backward) };
                 });

@@ -3,15 +3,17 @@ use cuda_std::prelude::Storage;
 use kernels::band::any::Lines;
 use kernels::band::{Bands, Block};
 use kernels::max_pool::{
-    MaxPoolFlatIndices, MaxPoolForward, MaxPoolForwardAny, MaxPoolForwardBand, MaxPoolForwardPairs, MaxPoolForwardPatch,
+    MaxPoolFlatIndices, MaxPoolForward, MaxPoolForwardAny, MaxPoolForwardBand, MaxPoolForwardPairs,
+    MaxPoolForwardPatch, MaxPoolForwardWarp,
 };
 use kernels::patch::Patches;
+use kernels::warps::{self, Warps};
 use kernels::window::{Covering, Order, Position, Tiling, Window};
 
 use super::{FlatIndices, Forward, Indices};
 use crate::device::{Gpu, OnGpu, for_storage};
 use crate::ops::route::for_indices;
-use crate::ops::window::{Kernels, band_dims, channels_last, for_fixed, for_order, for_padded, for_slide, row_major};
+use crate::ops::window::{Kernels, band_dims, channels_last, for_order, for_padded, for_slide, row_major};
 use crate::{Real, Result};
 
 impl<T: Real> OnGpu for Forward<'_, T> {
@@ -37,18 +39,17 @@ impl<T: Real> OnGpu for Forward<'_, T> {
                         // SAFETY: as `any_window`'s; the window is such.
                         return unsafe { gpu.launch(band_dims(launch), forward) };
                     });
-                    for_slide!(window, size_of::<S>() => SIZE, (bands, launch), {
+                    for_slide!(window, size_of::<S>() => SIZE, STRIDE, (bands, launch), {
                         let _why = Kernels::Bands.because(&window);
-                        let forward = MaxPoolForwardBand::<S, SIZE, 2> { x, y, indices, window, bands };
+                        let forward = MaxPoolForwardBand::<S, SIZE, STRIDE> { x, y, indices, window, bands };
                         // SAFETY: as `any_window`'s; the window is such.
                         return unsafe { gpu.launch(band_dims(launch), forward) };
                     });
                 }
                 if let Some(window) = channels_last(&window) {
-                for_fixed!(window => SIZE, STRIDE, PADDING, {
-                    let (patches, grid, block) = Patches::of_outputs(&window);
+                for_padded!(window, Patches::of_outputs(&window) => SIZE: usize, PADDING, (patches, grid, block), {
                     let _why = Kernels::Patches.because(&window);
-                    let forward = MaxPoolForwardPatch::<S, SIZE, STRIDE, PADDING> { x, y, indices, window, patches };
+                    let forward = MaxPoolForwardPatch::<S, SIZE, PADDING> { x, y, indices, window, patches };
                     // SAFETY: as `any_window`'s; the geometry fits.
                     return unsafe { gpu.launch(LaunchDims::new(grid, block), forward) };
                 });
@@ -69,17 +70,25 @@ fn any_window<'a, S: Storage, L: Order, P: Position>(
 ) -> Result<()>
 where
     MaxPoolForwardAny<'a, S, P>: Launch,
+    MaxPoolForwardWarp<'a, S, P>: Launch,
     MaxPoolForward<'a, S, L, P>: Launch,
 {
-    if let Some(window) = row_major(&window)
-        && let Some((block, launch)) = Block::of_outputs(&window, size_of::<S>(), &[size_of::<f32>(), size_of::<P>()])
-    {
-        let ([height, width], [_, input_width]) = (window.output, window.input);
-        let (columns, outputs) = (Lines::new([height, input_width]), Lines::new([height, width]));
-        let _why = Kernels::AnyBands.because(&window);
-        let forward = MaxPoolForwardAny::<S, P> { x, y, indices, window, block, columns, outputs };
-        // SAFETY: as below; the block and the lines are the window's, and the launch the block's.
-        return unsafe { gpu.launch(band_dims(launch), forward) };
+    if let Some(window) = row_major(&window) {
+        let block = Block::of_outputs(&window, size_of::<S>(), &[size_of::<f32>(), size_of::<P>()]);
+        if let Some((warps, grid)) = Warps::new(&window, block.is_some()) {
+            let _why = Kernels::Warps.because(&window);
+            let forward = MaxPoolForwardWarp::<S, P> { x, y, indices, window, warps };
+            // SAFETY: as below; the warps are over the outputs, and the grid theirs.
+            return unsafe { gpu.launch(LaunchDims::new(grid, warps::THREADS), forward) };
+        }
+        if let Some((block, launch)) = block {
+            let ([height, width], [_, input_width]) = (window.output, window.input);
+            let (columns, outputs) = (Lines::new([height, input_width]), Lines::new([height, width]));
+            let _why = Kernels::AnyBands.because(&window);
+            let forward = MaxPoolForwardAny::<S, P> { x, y, indices, window, block, columns, outputs };
+            // SAFETY: as below; the block and the lines are the window's, and the launch the block's.
+            return unsafe { gpu.launch(band_dims(launch), forward) };
+        }
     }
     let (tiling, grid, block) = Tiling::new(&window, window.output);
     let _why = Kernels::General.because(&window);

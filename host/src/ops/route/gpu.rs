@@ -7,7 +7,7 @@ use kernels::window::{Covering, Tiling};
 
 use super::{Backward, Indices, for_indices};
 use crate::device::{Gpu, OnGpu, for_storage};
-use crate::ops::window::{Kernels, band_dims, channels_last, for_fixed, for_order, for_padded, row_major};
+use crate::ops::window::{Kernels, band_dims, channels_last, for_order, for_padded, row_major};
 use crate::{Real, Result};
 
 impl<T: Real> OnGpu for Backward<'_, T> {
@@ -35,10 +35,9 @@ impl<T: Real> OnGpu for Backward<'_, T> {
                         });
                     }
                     if let Some(window) = channels_last(&window) {
-                    for_fixed!(window => SIZE, STRIDE, PADDING, {
-                        let (patches, grid, block) = Patches::of_inputs(&window);
+                    for_padded!(window, Patches::of_inputs(&window) => SIZE: u32, PADDING, (patches, grid, block), {
                         let _why = Kernels::Patches.because(&window);
-                        let route = RouteBackwardPatch::<S, SIZE, STRIDE, PADDING> { dy, indices, dx, beta, window, patches };
+                        let route = RouteBackwardPatch::<S, SIZE, 2, PADDING> { dy, indices, dx, beta, window, patches };
                         // SAFETY: as below; the geometry fits.
                         return unsafe { gpu.launch(LaunchDims::new(grid, block), route) };
                     });

@@ -11,7 +11,7 @@ use kernels::window::Tiling;
 use super::{Advance, Forward, Inference};
 use crate::device::{Gpu, OnGpu, for_storage};
 use crate::ops::route::{Indices, for_indices};
-use crate::ops::window::{Kernels, band_dims, channels_last, for_fixed, for_order, for_padded, for_slide, row_major};
+use crate::ops::window::{Kernels, band_dims, channels_last, for_order, for_padded, for_slide, row_major};
 use crate::{Real, Result};
 
 impl<T: Real> OnGpu for Forward<'_, T> {
@@ -37,9 +37,9 @@ impl<T: Real> OnGpu for Forward<'_, T> {
                         // SAFETY: as below; the window is such.
                         return unsafe { gpu.launch(band_dims(launch), draw) };
                     });
-                    for_slide!(window, size_of::<S>() => SIZE, (bands, launch), {
+                    for_slide!(window, size_of::<S>() => SIZE, STRIDE, (bands, launch), {
                         let _why = Kernels::Bands.because(&window);
-                        let draw = StochasticPoolForwardBand::<S, SIZE, 2> { x, y, indices, state, window, bands };
+                        let draw = StochasticPoolForwardBand::<S, SIZE, STRIDE> { x, y, indices, state, window, bands };
                         // SAFETY: as below; the window is such.
                         return unsafe { gpu.launch(band_dims(launch), draw) };
                     });
@@ -48,11 +48,10 @@ impl<T: Real> OnGpu for Forward<'_, T> {
                     && let Indices::U8(indices) = self.indices
                 {
                     let indices = indices.gpu_mut::<u8>(OP, "indices")?;
-                    for_fixed!(window => SIZE, STRIDE, PADDING, {
-                        let (patches, grid, block) = Patches::of_outputs(&window);
+                    for_padded!(window, Patches::of_outputs(&window) => SIZE: usize, PADDING, (patches, grid, block), {
                         let _why = Kernels::Patches.because(&window);
                         let draw =
-                            StochasticPoolForwardPatch::<S, SIZE, STRIDE, PADDING> { x, y, indices, state, window, patches };
+                            StochasticPoolForwardPatch::<S, SIZE, PADDING> { x, y, indices, state, window, patches };
                         // SAFETY: as below; the geometry fits.
                         return unsafe { gpu.launch(LaunchDims::new(grid, block), draw) };
                     });
