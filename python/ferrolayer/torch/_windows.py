@@ -27,19 +27,9 @@ def normalise(op: str, kernel_size: Size2, stride: Size2 | None, padding: Size2)
     return _windows.normalise(op, kernel_size, stride, padding, integer=_INTEGER)
 
 
-# By type too, for 3.0 equals 3 and is to be refused.
-_normalised = lru_cache(maxsize=1024, typed=True)(normalise)
-
-
-def window(op: str, kernel_size: Size2, stride: Size2 | None, padding: Size2, remember: bool = True) -> Window:
-    """`normalise`, which remembers what it was asked; not where a compiler looks on, which would not."""
-    if not remember:
-        return normalise(op, kernel_size, stride, padding)
-    try:
-        return _normalised(op, kernel_size, stride, padding)
-    except TypeError:
-        # Lists cannot be remembered. What is wrong is so still.
-        return normalise(op, kernel_size, stride, padding)
+# What remembers an operator's numbers for the arguments that they are made of: making them takes longer than a small
+# operator. By type too, for 3.0 equals 3 and is to be refused. Lists cannot be remembered, which is a TypeError.
+remembered = lru_cache(maxsize=1024, typed=True)
 
 
 def output_length(length: int, size: int, stride: int, padding: int, dilation: int, ceil_mode: bool) -> int:
