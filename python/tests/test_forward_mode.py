@@ -23,9 +23,7 @@ def given(sample: Sample, **options: bool) -> tuple[list[Tensor], list[Tensor]]:
 def pushed(sample: Sample, inputs: list[Tensor], tangents: list[Tensor | None]) -> Tensor | None:
     """The output's tangent, by a level entered by hand."""
     with forward_ad.dual_level():
-        duals = [
-            x if t is None else forward_ad.make_dual(x, t.clone()) for x, t in zip(inputs, tangents, strict=True)
-        ]
+        duals = [x if t is None else forward_ad.make_dual(x, t.clone()) for x, t in zip(inputs, tangents, strict=True)]
         return forward_ad.unpack_dual(sample.function(*duals)).tangent
 
 

@@ -103,6 +103,28 @@ pub(crate) fn functions<'py>(
     Ok(Some((direct, [function(c"direct", try_direct)?, function(c"run", run)?])))
 }
 
+/// The bits of an argument of this kind; `None` for an object that would have to be converted, or a tensor.
+///
+/// # Safety
+/// Python is attached, and it is an object.
+#[inline]
+pub(crate) unsafe fn number(kind: Kind, object: *mut PyObject) -> Option<u64> {
+    // SAFETY: the caller's; an object of exactly a type is one of it.
+    unsafe {
+        match kind {
+            Kind::Int if ffi::PyLong_CheckExact(object) != 0 => {
+                let mut overflow: c_int = 0;
+                let value = ffi::PyLong_AsLongLongAndOverflow(object, &mut overflow);
+                (overflow == 0).then_some(value.cast_unsigned())
+            }
+            Kind::Float if ffi::PyFloat_CheckExact(object) != 0 => Some(ffi::PyFloat_AsDouble(object).to_bits()),
+            Kind::Bool if object == ffi::Py_True() => Some(1),
+            Kind::Bool if object == ffi::Py_False() => Some(0),
+            Kind::Tensor | Kind::Int | Kind::Float | Kind::Bool => None,
+        }
+    }
+}
+
 /// What Python calls as `direct`.
 unsafe extern "C" fn try_direct(
     state: *mut PyObject,
@@ -112,7 +134,7 @@ unsafe extern "C" fn try_direct(
     // SAFETY: Python calls with the state and the arguments.
     unsafe {
         let (direct, arguments) = (builtin::state::<Direct>(state), builtin::arguments(arguments, count));
-        direct.call(arguments, Results::All).unwrap_or_else(builtin::none)
+        direct.call(arguments, &[], Results::All).unwrap_or_else(builtin::none)
     }
 }
 
@@ -139,7 +161,7 @@ impl Direct {
     #[inline]
     pub unsafe fn run(&self, arguments: &[*mut PyObject]) -> *mut PyObject {
         // SAFETY: the caller's.
-        unsafe { self.call(arguments, Results::All).unwrap_or_else(|| self.dispatched(arguments)) }
+        unsafe { self.call(arguments, &[], Results::All).unwrap_or_else(|| self.dispatched(arguments)) }
     }
 
     /// By the dispatcher.
@@ -174,13 +196,15 @@ impl Direct {
 
     /// Round the dispatcher; `None` where that would not do, with nothing done and no exception set.
     ///
+    /// The last arguments may have been read before, by [`number`].
+    ///
     /// # Safety
     /// As [`Direct::run`]'s.
     #[inline]
-    pub unsafe fn call(&self, arguments: &[*mut PyObject], which: Results) -> Option<*mut PyObject> {
+    pub unsafe fn call(&self, arguments: &[*mut PyObject], read: &[u64], which: Results) -> Option<*mut PyObject> {
         let signature = self.entry.signature;
         let parameters = signature.parameters();
-        if !self.is_plain() || arguments.len() != parameters.len() {
+        if !self.is_plain() || arguments.len() + read.len() != parameters.len() {
             return None;
         }
         // SAFETY: C++ functions of this thread's state alone, without arguments; and the caller's.
@@ -206,22 +230,13 @@ impl Direct {
                         small &= self.is_small(&tensor);
                         tensor.into_raw().expose_provenance() as u64
                     }
-                    Kind::Int if ffi::PyLong_CheckExact(*argument) != 0 => {
-                        let mut overflow: c_int = 0;
-                        let value = ffi::PyLong_AsLongLongAndOverflow(*argument, &mut overflow);
-                        (overflow == 0).then_some(value.cast_unsigned())?
-                    }
-                    Kind::Float if ffi::PyFloat_CheckExact(*argument) != 0 => {
-                        ffi::PyFloat_AsDouble(*argument).to_bits()
-                    }
-                    Kind::Bool if *argument == ffi::Py_True() => 1,
-                    Kind::Bool if *argument == ffi::Py_False() => 0,
-                    Kind::Int | Kind::Float | Kind::Bool => return None,
+                    kind => number(kind, *argument)?,
                 }
             };
             taken.slots[index] = bits;
             taken.count = index + 1;
         }
+        taken.slots[arguments.len()..parameters.len()].copy_from_slice(read);
         let none = taken.none;
         // The kernel takes them from here.
         std::mem::forget(taken);

@@ -52,7 +52,7 @@ impl Door {
 /// calls small operators often: `run` is the operator, round the dispatcher where that has nothing to add; `direct` gives
 /// `None` where it has, or the operator fails, which is then called a second time by `run`, and by who calls `direct`. Neither
 /// knows of gradients. `eager` and `forward` make functions that do, with an `autograd.Function`: `ferrolayer.torch.define`
-/// makes use of them. `least` computes nothing: it is what a call costs at least, for benches to compare with.
+/// makes use of them. `least` and `least_keeping` compute nothing: they are what a call costs at least, for benches.
 ///
 /// An operator computes, and no more: shapes for `torch.compile` and gradients are told in Python, by
 /// `torch.library.register_fake` and `register_autograd`.
@@ -85,6 +85,7 @@ pub fn register(py: Python<'_>, namespace: &str, operators: &[Entry]) -> PyResul
                 operator.setattr("direct", direct)?;
                 operator.setattr("run", run)?;
                 operator.setattr("least", floor::function(py, state)?)?;
+                operator.setattr("least_keeping", floor::keeping(py, state)?)?;
                 recorded::attach(&operator, state)?;
             }
         }

@@ -5,25 +5,28 @@
 //! Function's forward: it runs the operator, and keeps on `ctx` what backward will want. Both would do in Python, in a
 //! microsecond and a half more.
 //!
-//! In both, numbers are one tuple: arguments from the first that is no tensor on. A Function's caller takes 0.1 µs for each
-//! of its arguments.
+//! For the Function, numbers are one tuple: arguments from the first that is no tensor on. Its caller takes 0.1 µs for each
+//! argument.
 
-use pyo3::exceptions::PyValueError;
+use std::cell::RefCell;
+use std::ptr;
+
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
-use pyo3::types::{PyCFunction, PyDict, PyString, PyTuple};
+use pyo3::types::{PyBool, PyCFunction, PyDict, PyFloat, PyInt, PyString, PyTuple};
 
 use crate::builtin;
-use crate::direct::{Direct, Results, SLOTS};
+use crate::direct::{Direct, Results, SLOTS, number};
 use crate::schema::Kind;
 
-/// Gives the operator's object in Python the two that make functions: `eager(apply, occupied, plain)` and
+/// Gives the operator's object in Python the two that make functions: `eager(apply, occupied, plain, numbers)` and
 /// `forward(kept, shape)`.
 pub(crate) fn attach(operator: &Bound<'_, PyAny>, direct: &'static Direct) -> PyResult<()> {
     let py = operator.py();
     let make = move |arguments: &Bound<'_, PyTuple>, _: Option<&Bound<'_, PyDict>>| -> PyResult<Py<PyAny>> {
-        let (apply, occupied, plain) = arguments.extract()?;
-        Ok(eager(arguments.py(), direct, apply, occupied, plain)?.into_any().unbind())
+        let (apply, occupied, plain, numbers) = arguments.extract()?;
+        Ok(eager(arguments.py(), direct, apply, occupied, plain, numbers)?.into_any().unbind())
     };
     operator.setattr("eager", PyCFunction::new_closure(py, Some(c"eager"), None, make)?)?;
     let make = move |arguments: &Bound<'_, PyTuple>, _: Option<&Bound<'_, PyDict>>| -> PyResult<Py<PyAny>> {
@@ -45,33 +48,56 @@ struct Eager {
     apply: Py<PyAny>,
     /// Whether something is under way that `apply` is not for, asked where a dispatch key is on or off.
     occupied: Py<PyAny>,
+    /// Makes the operator's numbers of the arguments that stand for them.
+    numbers: Option<Py<PyAny>>,
+    made: RefCell<Made>,
     requires_grad: Py<PyString>,
     tensors: usize,
 }
 
+/// Numbers that were made of arguments, the last of them. Python's lock is held where they are used.
+#[derive(Default)]
+struct Made {
+    all: Vec<Numbers>,
+    /// The one that makes place for the next.
+    oldest: usize,
+}
+
+/// A model has few windows, and who asks with ever new numbers is to pay for no long search.
+const REMEMBERED: usize = 16;
+
+struct Numbers {
+    /// Of which objects, each of which cannot change.
+    key: Vec<Py<PyAny>>,
+    tuple: Py<PyTuple>,
+    /// The numbers, if they are exactly of the schema's types.
+    read: Option<Vec<u64>>,
+}
+
 /// The operator's first result, or `None` where more is to be done than to run it and to record it, or it fails.
 ///
-/// Where no gradient is wanted it is `plain`'s, the direct function of an operator with the same arguments, if that is given.
+/// Arguments are the operator's tensors, and then what `numbers`, if that is given, makes the tuple of its others of; their
+/// own otherwise. Where no gradient is wanted the result is that of `plain`, the direct function of an operator with the same
+/// arguments.
 fn eager<'py>(
     py: Python<'py>,
     direct: &'static Direct,
     apply: Py<PyAny>,
     occupied: Py<PyAny>,
-    plain: Option<Bound<'py, PyAny>>,
+    plain: Bound<'py, PyAny>,
+    numbers: Option<Py<PyAny>>,
 ) -> PyResult<Bound<'py, PyCFunction>> {
-    let plain = match plain {
-        None => direct,
-        // SAFETY: the attribute is given by this module alone, to direct functions, whose state this is.
-        Some(function) => unsafe {
-            let capsule = ffi::PyCFunction_GetSelf(function.cast::<PyCFunction>()?.as_ptr());
-            if capsule.is_null() {
-                return Err(PyErr::fetch(py));
-            }
-            builtin::state::<Direct>(capsule)
-        },
+    // SAFETY: only direct functions have this name, and this is their state.
+    let plain = unsafe {
+        let capsule = ffi::PyCFunction_GetSelf(plain.cast::<PyCFunction>()?.as_ptr());
+        if capsule.is_null() {
+            return Err(PyErr::fetch(py));
+        }
+        builtin::state::<Direct>(capsule)
     };
     let requires_grad = PyString::intern(py, "requires_grad").unbind();
-    let state = Eager { plain, apply, occupied, requires_grad, tensors: first_number(direct) };
+    let (made, tensors) = (RefCell::default(), first_number(direct));
+    let state = Eager { plain, apply, occupied, numbers, made, requires_grad, tensors };
     builtin::of(py, c"eager", call_eager, Box::leak(Box::new(state)))
 }
 
@@ -80,40 +106,126 @@ unsafe extern "C" fn call_eager(
     arguments: *mut *mut PyObject,
     count: ffi::Py_ssize_t,
 ) -> *mut PyObject {
-    // SAFETY: Python calls with the state and the arguments.
+    // SAFETY: Python calls with the state and the arguments, and is attached.
     unsafe {
         let (eager, arguments) = (builtin::state::<Eager>(state), builtin::arguments(arguments, count));
-        eager.call(arguments).unwrap_or_else(builtin::none)
+        match eager.call(Python::assume_attached(), arguments) {
+            Ok(result) => result.unwrap_or_else(builtin::none),
+            Err(error) => {
+                error.restore(Python::assume_attached());
+                ptr::null_mut()
+            }
+        }
     }
 }
 
 impl Eager {
     /// # Safety
-    /// Python is attached, and the arguments are objects.
+    /// The arguments are objects.
     #[inline]
-    unsafe fn call(&self, arguments: &[*mut PyObject]) -> Option<*mut PyObject> {
+    unsafe fn call(&self, py: Python<'_>, arguments: &[*mut PyObject]) -> PyResult<Option<*mut PyObject>> {
+        let Some((tensors, others)) = arguments.split_at_checked(self.tensors) else { return Ok(None) };
         // SAFETY: the caller's; a function of this thread's state alone.
         unsafe {
-            let wanted = (self.plain.symbols.grad_mode)()
-                && arguments.iter().take(self.tensors).any(|tensor| self.requires_grad(*tensor));
+            let wanted = (self.plain.symbols.grad_mode)() && tensors.iter().any(|tensor| self.requires_grad(*tensor));
             if !wanted {
-                let mut place = [std::ptr::null_mut(); SLOTS];
-                return self.plain.call(flat(arguments, self.tensors, &mut place)?, Results::First);
+                if others.is_empty() {
+                    return Ok(self.plain.call(tensors, &[], Results::First));
+                }
+                let mut place = [0; SLOTS];
+                let read = self.with_numbers(py, others, |numbers| {
+                    let read = numbers.read.as_ref()?;
+                    place.get_mut(..read.len())?.copy_from_slice(read);
+                    Some(read.len())
+                })?;
+                return Ok(read.and_then(|len| self.plain.call(tensors, &place[..len], Results::First)));
             }
             if self.plain.is_forward_mode() || !self.plain.is_plain() && self.is_occupied() {
-                return None;
+                return Ok(None);
             }
-            let result = builtin::called(self.apply.as_ptr(), arguments);
-            if result.is_null() {
-                // What PyTorch or the operator refused is worded where it is called again. Anything else is the caller's.
-                if ffi::PyErr_ExceptionMatches(ffi::PyExc_RuntimeError) == 0 {
-                    return Some(result);
-                }
-                ffi::PyErr_Clear();
-                return None;
+            let result = if others.is_empty() {
+                builtin::called(self.apply.as_ptr(), tensors)
+            } else {
+                let tuple = self.with_numbers(py, others, |numbers| numbers.tuple.clone_ref(py))?;
+                let mut place = [ptr::null_mut(); SLOTS];
+                let Some(given) = place.get_mut(..=tensors.len()) else { return Ok(None) };
+                given[..tensors.len()].copy_from_slice(tensors);
+                given[tensors.len()] = tuple.as_ptr();
+                builtin::called(self.apply.as_ptr(), given)
+            };
+            if !result.is_null() {
+                return Ok(Some(result));
             }
-            Some(result)
+            // What PyTorch or the operator refused is worded where it is called again. Anything else is the caller's.
+            let error = PyErr::fetch(py);
+            if error.is_instance_of::<PyRuntimeError>(py) { Ok(None) } else { Err(error) }
         }
+    }
+
+    /// Looks at the numbers that these arguments stand for.
+    ///
+    /// # Safety
+    /// The arguments are objects.
+    #[inline]
+    unsafe fn with_numbers<R>(
+        &self,
+        py: Python<'_>,
+        arguments: &[*mut PyObject],
+        look: impl FnOnce(&Numbers) -> R,
+    ) -> PyResult<R> {
+        {
+            let made = self.made.borrow();
+            let same = |key: &[Py<PyAny>]| {
+                key.len() == arguments.len() && key.iter().zip(arguments).all(|(kept, given)| kept.as_ptr() == *given)
+            };
+            if let Some(numbers) = made.all.iter().find(|numbers| same(&numbers.key)) {
+                return Ok(look(numbers));
+            }
+        }
+        // SAFETY: the caller's.
+        unsafe { self.make_numbers(py, arguments, look) }
+    }
+
+    /// # Safety
+    /// The arguments are objects.
+    #[cold]
+    unsafe fn make_numbers<R>(
+        &self,
+        py: Python<'_>,
+        arguments: &[*mut PyObject],
+        look: impl FnOnce(&Numbers) -> R,
+    ) -> PyResult<R> {
+        // SAFETY: the caller's.
+        let key: Vec<Bound<'_, PyAny>> =
+            arguments.iter().map(|object| unsafe { Bound::from_borrowed_ptr(py, *object) }).collect();
+        let tuple = PyTuple::new(py, &key)?;
+        let tuple = match &self.numbers {
+            Some(make) => make.bind(py).call1(tuple)?.cast_into()?,
+            None => tuple,
+        };
+        let parameters = &self.plain.entry.signature.parameters()[self.tensors..];
+        let pairs = tuple.iter().zip(parameters);
+        // SAFETY: Python is attached, and these are objects.
+        let read = pairs.map(|(object, parameter)| unsafe { number(parameter.kind, object.as_ptr()) });
+        let read = read.collect::<Option<Vec<u64>>>();
+        let constant = key.iter().all(is_constant);
+        let numbers = Numbers { key: key.into_iter().map(Bound::unbind).collect(), tuple: tuple.unbind(), read };
+        let looked = look(&numbers);
+        if constant {
+            let mut made = self.made.borrow_mut();
+            let Made { all, oldest } = &mut *made;
+            // What leaves is let go when nothing is borrowed any more.
+            let _left = if all.len() < REMEMBERED {
+                all.push(numbers);
+                None
+            } else {
+                let left = std::mem::replace(&mut all[*oldest], numbers);
+                *oldest = (*oldest + 1) % REMEMBERED;
+                Some(left)
+            };
+            drop(made);
+        }
+        Ok(looked)
     }
 
     /// # Safety
@@ -153,6 +265,20 @@ impl Eager {
             occupied
         }
     }
+}
+
+/// Whether the object cannot change: a number, a text, `None`, or a tuple of numbers.
+fn is_constant(object: &Bound<'_, PyAny>) -> bool {
+    let single = |object: &Bound<'_, PyAny>| {
+        object.is_none()
+            || object.is_exact_instance_of::<PyInt>()
+            || object.is_exact_instance_of::<PyBool>()
+            || object.is_exact_instance_of::<PyFloat>()
+            || object.is_exact_instance_of::<PyString>()
+    };
+    single(object)
+        || object.is_exact_instance_of::<PyTuple>()
+            && object.cast::<PyTuple>().is_ok_and(|items| items.iter().all(|item| single(&item)))
 }
 
 /// Arguments as the schema has them, of those of which numbers are one tuple; `None` if they are not such.
@@ -247,7 +373,7 @@ impl Forward {
     /// Python is attached, and all are objects.
     #[inline]
     unsafe fn call(&self, ctx: *mut PyObject, given: &[*mut PyObject]) -> *mut PyObject {
-        let mut place = [std::ptr::null_mut(); SLOTS];
+        let mut place = [ptr::null_mut(); SLOTS];
         // SAFETY: the caller's.
         unsafe {
             let Some(arguments) = flat(given, self.tensors, &mut place) else {
@@ -280,7 +406,7 @@ impl Forward {
             if done && !several {
                 return output;
             }
-            let first = if done { result(0) } else { std::ptr::null_mut() };
+            let first = if done { result(0) } else { ptr::null_mut() };
             ffi::Py_XINCREF(first);
             ffi::Py_DECREF(output);
             first

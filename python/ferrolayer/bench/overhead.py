@@ -8,7 +8,7 @@ own. It computes nothing and checks nothing, and on a GPU it starts nothing.
 =====================  ===============================================================================================
 no grad                a function in C that takes the op's tensors from Python's objects, asks PyTorch for memory like
                        the first's, and gives that as a new tensor
-forward                that, as forward of a `torch.autograd.Function`
+forward                that, as forward of a `torch.autograd.Function`, and the new tensor saved where the op saves any
 forward and backward   that, with a backward that gives each tensor that wants one the gradient that came
 =====================  ===============================================================================================
 
@@ -46,26 +46,22 @@ CALLS = {"no grad": 200, "forward": 200, "forward and backward": 60}
 Call = Callable[..., torch.Tensor]
 
 
-# Where this PyTorch lacks the functions that it takes, there is no floor to show.
-_least: Call | None = getattr(find("ferrolayer::relu"), "least", None)
+def floor(mode: str, saves: bool) -> Call | None:
+    """What is measured as the floor; nothing where this PyTorch lacks the functions that it takes."""
+    relu = find("ferrolayer::relu")
+    if not hasattr(relu, "least"):
+        return None
+    if mode == "no grad":
+        return relu.least  # type: ignore[no-any-return]
 
-
-class _Least(torch.autograd.Function):
-    """As little as a Function can do."""
-
-    # It takes the context for one more object that is no tensor.
-    forward = staticmethod(_least) if _least is not None else None  # type: ignore[assignment]
-
-    @staticmethod
     def backward(ctx: Any, dy: torch.Tensor) -> Any:
         return tuple(dy if wanted else None for wanted in ctx.needs_input_grad)
 
-
-def floor(mode: str) -> Call | None:
-    """What is measured as the floor."""
-    if mode == "no grad" or _least is None:
-        return _least
-    return super(torch.autograd.Function, _Least).apply  # type: ignore[misc,no-any-return]
+    # The context is a first object that is no tensor.
+    forward = relu.least_keeping if saves else relu.least
+    members = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+    function = type("Least", (torch.autograd.Function,), members)
+    return super(torch.autograd.Function, function).apply  # type: ignore[misc,no-any-return]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,6 +72,8 @@ class Pair:
     ours: Call
     theirs: Call
     inputs: Callable[[torch.device], list[torch.Tensor]]
+    saves: bool = True
+    """Whether backward wants a tensor."""
 
 
 def pairs() -> list[Pair]:
@@ -98,11 +96,11 @@ def pairs() -> list[Pair]:
 
     return [
         Pair("relu", ours.relu, F.relu, x),
-        Pair("add2", ours.add2, torch.add, two),
+        Pair("add2", ours.add2, torch.add, two, saves=False),
         Pair("scale_add", ours.scale_add, lambda x, scale, constant: torch.addcmul(constant, x, scale), settings),
         Pair("prelu", ours.prelu, F.prelu, slopes),
         Pair("max_pool", lambda x: ours.max_pool2d(x, 2), lambda x: F.max_pool2d(x, 2), x),
-        Pair("avg_pool", lambda x: ours.avg_pool2d(x, 2), lambda x: F.avg_pool2d(x, 2), x),
+        Pair("avg_pool", lambda x: ours.avg_pool2d(x, 2), lambda x: F.avg_pool2d(x, 2), x, saves=False),
         Pair("dense", ours.linear, F.linear, product),
     ]
 
@@ -183,7 +181,7 @@ def _row(pair: Pair, mode: str, rounds: int, where: Machine) -> dict[str, Any]:
             tensor.requires_grad_()
     with torch.enable_grad() if mode != "no grad" else torch.no_grad():
         batches = [_batch(call, inputs, mode) for call in (pair.ours, pair.theirs)]
-        if (least := floor(mode)) is not None:
+        if (least := floor(mode, pair.saves)) is not None:
             # All of one shape, which is the gradients', too.
             alike = [torch.zeros_like(inputs[0]).requires_grad_(tensor.requires_grad) for tensor in inputs]
             batches.append(_batch(least, alike, mode))

@@ -10,7 +10,7 @@ from torch.compiler import is_dynamo_compiling
 
 from ._operator import Kept, define
 from ._vmap import folding
-from ._windows import Size2, check, empty_image, normalise, output_size, remembered
+from ._windows import Size2, check, empty_image, normalise, output_size
 
 
 def _fake(x: Tensor, *rest: Any) -> Tensor:
@@ -42,20 +42,6 @@ def _jvp_of_backward(ctx: Any, dy: Tensor, *_: None) -> Tensor:
     return avg_pool_backward(dy, *ctx.numbers)  # type: ignore[no-any-return]
 
 
-avg_pool_forward = define(
-    "ferrolayer::avg_pool", fake=_fake, save=Kept(shape="x"), backward=_backward, jvp=_jvp, vmap=folding(0)
-)
-avg_pool_backward = define(
-    "ferrolayer::avg_pool_backward",
-    fake=_fake_backward,
-    save=Kept(),
-    backward=_backward_twice,
-    jvp=_jvp_of_backward,
-    vmap=folding(0),
-)
-_eager = avg_pool_forward.eager
-
-
 def _numbers(
     kernel_size: Size2,
     stride: Size2 | None,
@@ -71,7 +57,24 @@ def _numbers(
     return *w, ceil_mode, count_include_pad, divisor_override or 0
 
 
-_remembered = remembered(_numbers)
+avg_pool_forward = define(
+    "ferrolayer::avg_pool",
+    fake=_fake,
+    save=Kept(shape="x"),
+    backward=_backward,
+    jvp=_jvp,
+    vmap=folding(0),
+    numbers=_numbers,
+)
+avg_pool_backward = define(
+    "ferrolayer::avg_pool_backward",
+    fake=_fake_backward,
+    save=Kept(),
+    backward=_backward_twice,
+    jvp=_jvp_of_backward,
+    vmap=folding(0),
+)
+_eager = avg_pool_forward.eager
 
 
 def avg_pool2d(
@@ -98,15 +101,11 @@ def avg_pool2d(
         `(N, C, Ho, Wo)` or `(C, Ho, Wo)`, with `Ho = (H + 2 * padding - kernel_size) // stride + 1` and `Wo` alike,
         rounded up with `ceil_mode`.
     """
-    arguments = (kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
     if not is_dynamo_compiling() and input.dim() == 4:
-        try:
-            y = _eager(input, _remembered(*arguments))
-        except TypeError:
-            y = _eager(input, _numbers(*arguments))
+        y = _eager(input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
         if y is not None:
             return y  # type: ignore[no-any-return]
-    numbers = _numbers(*arguments)
+    numbers = _numbers(kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
     check(input, numbers[:6], 1, 1, ceil_mode)
     if input.dim() == 3:
         return avg_pool_forward(input.unsqueeze(0), *numbers).squeeze(0)  # type: ignore[no-any-return]

@@ -20,7 +20,7 @@ from torch.compiler import is_dynamo_compiling
 
 from ._operator import Kept, define, differentiably, pushforward
 from ._vmap import folding
-from ._windows import Size2, check, empty_image, empty_like, normalise, output_size, remembered
+from ._windows import Size2, check, empty_image, empty_like, normalise, output_size
 
 Normalize = Literal["window", "valid"]
 #: Logarithms of variances are cut off here, far beyond where a Gaussian turns into an average or a single pixel.
@@ -97,18 +97,6 @@ def _factors(
     return torch.einsum("pkoi,oih->pkoh", weights, at)
 
 
-gaussian_pool_forward = define(
-    "ferrolayer::gaussian_pool",
-    fake=_fake,
-    save=Kept("x", "mean", "var"),
-    backward=_backward,
-    jvp=_jvp,
-    vmap=folding(0),
-)
-_raw_backward = define("ferrolayer::gaussian_pool_backward", fake=_fake_backward).raw
-_eager = gaussian_pool_forward.eager
-
-
 def _numbers(
     kernel_size: Size2, stride: Size2 | None, padding: Size2, ceil_mode: bool, normalize: Normalize
 ) -> tuple[int, ...]:
@@ -119,7 +107,17 @@ def _numbers(
     return *w, ceil_mode, normalize == "valid"
 
 
-_remembered = remembered(_numbers)
+gaussian_pool_forward = define(
+    "ferrolayer::gaussian_pool",
+    fake=_fake,
+    save=Kept("x", "mean", "var"),
+    backward=_backward,
+    jvp=_jvp,
+    vmap=folding(0),
+    numbers=_numbers,
+)
+_raw_backward = define("ferrolayer::gaussian_pool_backward", fake=_fake_backward).raw
+_eager = gaussian_pool_forward.eager
 
 
 def gaussian_pool2d(
@@ -149,18 +147,14 @@ def gaussian_pool2d(
     Returns:
         `(N, C * K, Ho, Wo)` or `(C * K, Ho, Wo)`, channel `c * K + k` by Gaussian `k` of channel `c`.
     """
-    arguments = (kernel_size, stride, padding, ceil_mode, normalize)
     dtype = torch.float64 if input.dtype is torch.float64 else torch.float32
     if mean.dtype is not dtype or var.dtype is not dtype:
         mean, var = mean.to(dtype), var.to(dtype)
     if not is_dynamo_compiling() and input.dim() == 4:
-        try:
-            y = _eager(input, mean, var, _remembered(*arguments))
-        except TypeError:
-            y = _eager(input, mean, var, _numbers(*arguments))
+        y = _eager(input, mean, var, kernel_size, stride, padding, ceil_mode, normalize)
         if y is not None:
             return y  # type: ignore[no-any-return]
-    numbers = _numbers(*arguments)
+    numbers = _numbers(kernel_size, stride, padding, ceil_mode, normalize)
     check(input, numbers[:6], 1, 1, ceil_mode)
     _check_parameters(input, mean, var)
     if input.dim() == 3:

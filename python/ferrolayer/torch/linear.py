@@ -17,8 +17,6 @@ Activation = Literal["relu", "prelu"] | None
 #: What the operator calls the activations.
 _ACTIVATIONS = {None: 0, "relu": 1, "prelu": 2}
 _RELU, _PRELU = 1, 2
-#: What the operator takes after its tensors: the activation, and whether to save what backward wants of it.
-_NO_ACTIVATION = (0, True)
 
 
 def _fake(
@@ -111,8 +109,8 @@ def linear(
         `(*, out_features)`.
     """
     if activation is None and alpha is None and not is_dynamo_compiling() and input.dim() == 2:
-        # Without an activation nothing is saved, gradients or not.
-        y = _eager(input, weight, bias, None, _NO_ACTIVATION)
+        # Without an activation the operator saves nothing, asked or not.
+        y = _eager(input, weight, bias, None, 0, True)
         if y is not None:
             return y  # type: ignore[no-any-return]
     return _linear(input, weight, bias, activation, alpha)
@@ -143,7 +141,7 @@ def _linear(x: Tensor, w: Tensor, b: Tensor | None, activation: Activation, alph
         y = dense(*arguments, True)[0]
     elif wants_gradient(arguments):
         # Autocast is done with, where it may be that `_eager` does not serve.
-        y = _eager(rows, w, b, alpha, (number, True))
+        y = _eager(*arguments, True)
         y = dense.apply(*arguments, True)[0] if y is None else y
     else:
         y = _raw(*arguments, False)[0]

@@ -14,7 +14,7 @@ from torch.compiler import is_dynamo_compiling
 
 from ._operator import Kept, define
 from ._vmap import folding
-from ._windows import Size2, check, empty_image, gather, index_type, normalise, output_size, pair, remembered
+from ._windows import Size2, check, empty_image, gather, index_type, normalise, output_size, pair
 
 
 def _fake_inference(x: Tensor, *rest: Any) -> Tensor:
@@ -65,6 +65,14 @@ def _jvp_of_backward(ctx: Any, dy: Tensor, *_: None) -> Tensor:
     return max_pool_backward(dy, indices, *ctx.numbers)  # type: ignore[no-any-return]
 
 
+def _numbers(
+    kernel_size: Size2, stride: Size2 | None, padding: Size2, dilation: Size2, ceil_mode: bool
+) -> tuple[int, ...]:
+    """The operator's: kh, kw, sh, sw, ph, pw, dh, dw, ceil_mode; backward's have the image's height and width first."""
+    w = normalise("max_pool2d", kernel_size, stride, padding)
+    return *w, *pair("max_pool2d", "dilation", 5, dilation), ceil_mode
+
+
 _inference = define("ferrolayer::max_pool_inference", fake=_fake_inference, vmap=folding(0))
 max_pool_forward = define(
     "ferrolayer::max_pool",
@@ -74,6 +82,7 @@ max_pool_forward = define(
     jvp=_jvp,
     vmap=folding(0),
     inference=_inference,
+    numbers=_numbers,
 )
 max_pool_backward = define(
     "ferrolayer::max_pool_backward",
@@ -85,17 +94,6 @@ max_pool_backward = define(
 )
 _flat_indices = define("ferrolayer::max_pool_flat_indices", fake=_fake_flat_indices, vmap=folding(0)).traced
 _eager = max_pool_forward.eager
-
-
-def _numbers(
-    kernel_size: Size2, stride: Size2 | None, padding: Size2, dilation: Size2, ceil_mode: bool
-) -> tuple[int, ...]:
-    """The operator's: kh, kw, sh, sw, ph, pw, dh, dw, ceil_mode; backward's have the image's height and width first."""
-    w = normalise("max_pool2d", kernel_size, stride, padding)
-    return *w, *pair("max_pool2d", "dilation", 5, dilation), ceil_mode
-
-
-_remembered = remembered(_numbers)
 
 
 def max_pool2d(
@@ -123,10 +121,7 @@ def max_pool2d(
         + 1` and `Wo` alike, rounded up with `ceil_mode`; with `return_indices` also int64 indices of that shape.
     """
     if not is_dynamo_compiling() and not return_indices and input.dim() == 4:
-        try:
-            y = _eager(input, _remembered(kernel_size, stride, padding, dilation, ceil_mode))
-        except TypeError:
-            y = _eager(input, _numbers(kernel_size, stride, padding, dilation, ceil_mode))
+        y = _eager(input, kernel_size, stride, padding, dilation, ceil_mode)
         if y is not None:
             return y
     return _general(input, _numbers(kernel_size, stride, padding, dilation, ceil_mode), return_indices)

@@ -56,12 +56,13 @@ def scale_add(input: Tensor, scale: Tensor | float, constant: Tensor | float) ->
         scale: a number, or a tensor of one element on `x`'s device, which the kernel reads when it runs.
         constant: likewise.
     """
-    scale, constant = _setting("scale", scale, input), _setting("constant", constant, input)
-    if not is_dynamo_compiling():
+    tensors = isinstance(scale, Tensor) and isinstance(constant, Tensor)
+    if tensors and not (is_dynamo_compiling() or scale.requires_grad or constant.requires_grad):
         y = _eager(input, scale, constant)
         if y is not None:
             return y  # type: ignore[no-any-return]
-    return scale_add_forward(input, scale, constant)
+    scale, constant = _setting("scale", scale, input), _setting("constant", constant, input)
+    return scale_add_forward(input, scale, constant)  # type: ignore[no-any-return]
 
 
 def add_constant(input: Tensor, constant: Tensor | float) -> Tensor:

@@ -15,7 +15,7 @@ from torch.compiler import is_dynamo_compiling
 
 from ._operator import Kept, define, differentiably, pushforward
 from ._vmap import folding, looping
-from ._windows import Size2, check, empty_image, gather, index_type, normalise, output_size, remembered
+from ._windows import Size2, check, empty_image, gather, index_type, normalise, output_size
 
 
 def _fake_inference(x: Tensor, *rest: Any) -> Tensor:
@@ -119,9 +119,6 @@ def _numbers(kernel_size: Size2, stride: Size2 | None, padding: Size2, ceil_mode
     return *normalise("stochastic_pool2d", kernel_size, stride, padding), ceil_mode
 
 
-_remembered = remembered(_numbers)
-
-
 def stochastic_pool2d(
     input: Tensor,
     kernel_size: Size2,
@@ -146,11 +143,7 @@ def stochastic_pool2d(
     Returns:
         `(N, C, Ho, Wo)` or `(C, Ho, Wo)`: see `avg_pool2d`.
     """
-    eager, arguments = not is_dynamo_compiling(), (kernel_size, stride, padding, ceil_mode)
-    try:
-        numbers = _remembered(*arguments) if eager else _numbers(*arguments)
-    except TypeError:
-        numbers = _numbers(*arguments)
+    numbers = _numbers(kernel_size, stride, padding, ceil_mode)
     if input.dim() != 4:
         check(input, numbers[:6], 1, 1, ceil_mode)
         images = input.unsqueeze(0)
@@ -159,8 +152,8 @@ def stochastic_pool2d(
         if not training:
             return expectation(input, *numbers)  # type: ignore[no-any-return]
         state = _draw_state(input.device, generator)
-        if eager:
-            y = _eager(input, state, numbers)
+        if not is_dynamo_compiling():
+            y = _eager(input, state, *numbers)
             if y is not None:
                 return y  # type: ignore[no-any-return]
         return stochastic_pool_forward(input, state, *numbers)[0]  # type: ignore[no-any-return]
