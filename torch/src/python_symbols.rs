@@ -33,7 +33,7 @@ pub(crate) struct PythonSymbols {
     pub elements: unsafe extern "C" fn(RawTensor, *mut i64) -> i32,
     pub from_python: FromPython,
     pub to_python: ToPython,
-    /// `at::NamesMode::set_enabled(bool)`, until 2.13: whether names of dimensions are looked at in this thread.
+    /// `at::NamesMode::set_enabled(bool)`, before 2.14: whether names of dimensions are looked at in this thread.
     set_names: Option<unsafe extern "C" fn(bool)>,
     core: Loaded,
 }
