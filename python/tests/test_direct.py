@@ -97,6 +97,31 @@ def test_serves_without_gradients(mode: Callable[[], AbstractContextManager[Any]
         assert y is not None and y.is_inference() == torch.is_inference_mode_enabled()
 
 
+def test_serves_in_a_backward_pass() -> None:
+    """Where names of dimensions are not looked at, which some versions of PyTorch switch off by a key."""
+    results: list[Any] = []
+
+    class Function(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            results.append(relu.direct(x))
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: Any, dy: Tensor) -> Tensor:
+            results.append(relu.direct(dy))
+            return dy
+
+    Function.apply(torch.ones(2, requires_grad=True)).sum().backward()
+    assert len(results) == 2 and not any(result is None for result in results)
+
+
+def test_leaves_tangents_to_the_dispatcher() -> None:
+    with torch.autograd.forward_ad.dual_level():
+        assert relu.direct(X) is None
+    assert relu.direct(X) is not None
+
+
 def test_leaves_transforms_to_the_dispatcher() -> None:
     results: list[Any] = []
     torch.func.vmap(lambda x: results.append(relu.direct(x)) or x)(X)
@@ -202,3 +227,56 @@ def test_serves_threads() -> None:
 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(work, range(64)))
+
+
+def test_windows_are_remembered_as_they_are() -> None:
+    """Not by objects that can change, nor by value, which takes one type for another."""
+    x = torch.randn(1, 2, 9, 9)
+    for requires_grad in (False, True):
+        x.requires_grad_(requires_grad)
+        size = [2, 2]
+        for _ in range(2):
+            for kernel_size in (size, (2, 3), 2, [3], (3,)):
+                expected = torch.nn.functional.max_pool2d(x, kernel_size)
+                torch.testing.assert_close(functional.max_pool2d(x, kernel_size), expected)
+            size[:] = [3, 2]
+        for wrong in (2.0, (2, 2.0), "2", (size, 2)):
+            with pytest.raises(TypeError, match="kernel_size"):
+                functional.max_pool2d(x, wrong)
+        # More than are remembered.
+        for stride in list(range(1, 30)) * 2:
+            expected = torch.nn.functional.avg_pool2d(x, 3, stride)
+            torch.testing.assert_close(functional.avg_pool2d(x, 3, stride), expected)
+        with pytest.raises(RuntimeError, match="divisor must be not zero"):
+            functional.avg_pool2d(x, 3, divisor_override=0)
+
+
+def test_calls_with_gradients_are_recorded_once() -> None:
+    """By a Function in eager mode, by the public operator where a program is traced."""
+    x = torch.randn(2, 3, 8, 8, requires_grad=True)
+    y = functional.max_pool2d(x, 2)
+    assert type(y.grad_fn).__name__ == "MaxPoolBackward" and len(y.grad_fn.next_functions) == 1
+    (indices,) = y.grad_fn.saved_tensors
+    assert indices.dtype is torch.uint8 and y.grad_fn.shape == x.shape
+    with torch.no_grad():
+        assert functional.max_pool2d(x, 2).grad_fn is None
+    with torch.autocast("cpu", torch.bfloat16):
+        assert type(functional.max_pool2d(x, 2).grad_fn).__name__ == "MaxPoolBackward"
+    program = torch.export.export(Pool(), (x.detach(),), strict=False).graph
+    called = [node.target for node in program.nodes if node.op == "call_function"]
+    assert torch.ops.ferrolayer_autograd.max_pool.default in called
+
+
+class Pool(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.max_pool2d(x * self.weight, 2)
+
+
+def test_no_gradient_is_looked_for_in_what_is_no_tensor() -> None:
+    for wrong in (None, 1.0, [1.0]):
+        with pytest.raises((TypeError, RuntimeError, AttributeError)):
+            functional.relu(wrong)

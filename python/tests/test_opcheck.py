@@ -234,13 +234,3 @@ def test_derivatives(sample):
     batched = hasattr(torch.library, "register_vmap")
     assert gradcheck(sample.function, inputs, check_batched_grad=batched)
     assert gradgradcheck(sample.function, inputs)
-
-
-@pytest.mark.parametrize("sample", samples.SAMPLES, ids=samples.named(samples.SAMPLES))
-def test_forward_mode_is_refused(sample):
-    """There are no tangents; what must not happen is a tangent lost without a word."""
-    inputs = sample.inputs()
-    with torch.autograd.forward_ad.dual_level():
-        duals = [torch.autograd.forward_ad.make_dual(x.requires_grad_(), torch.ones_like(x)) for x in inputs]
-        with pytest.raises((RuntimeError, NotImplementedError)):
-            sample.function(*duals)

@@ -8,6 +8,7 @@
 //! | condition | what it leaves to the dispatcher |
 //! | --- | --- |
 //! | no dispatch key is switched on or off in this thread | `make_fx`, fake tensors, `torch.func`, `vmap`, `torch.jit.trace`, autocast, other modes |
+//! | forward-mode differentiation is not under way | tangents, which kernels know nothing of |
 //! | no function mode, no observer | `torch.set_default_device` and other modes of Python; the profiler, which is to see the operator |
 //! | arguments of exactly the schema's types | numbers that have to be converted, and all refusals |
 //! | tensors are `torch.Tensor` or `torch.nn.Parameter` themselves | subclasses, fake tensors |
@@ -17,146 +18,197 @@
 //! In all other cases [`functions`]' first gives `None`, and its second calls the operator. Autograd passes these operators by
 //! (Python registers them so), and so do they.
 
-use std::ffi::{CStr, c_int};
-use std::{ptr, slice};
+use std::ffi::c_int;
+use std::ptr;
 
 use pyo3::exceptions::PyMemoryError;
 use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
-use pyo3::types::PyCFunction;
+use pyo3::types::{PyCFunction, PyDict, PyString};
 
+use crate::builtin;
 use crate::handle::Handle;
 use crate::operator::Entry;
-use crate::python_symbols::PythonSymbols;
+use crate::python_symbols::{Keys, PythonSymbols};
 use crate::schema::{Kind, Signature};
 use crate::stack::{self, Optional};
 use crate::symbols::Symbols;
 
-/// The name of the capsule that a function's state is in.
-const STATE: &CStr = c"ferrolayer_torch.direct";
 /// The most arguments, and results, that an operator called this way has.
-const SLOTS: usize = 32;
+pub(crate) const SLOTS: usize = 32;
 
 /// As many elements of a tensor go without letting other threads run Python: some microseconds.
 const SMALL: i64 = 1 << 10;
 
-/// What a function knows.
-struct Direct {
-    symbols: &'static Symbols,
-    python: &'static PythonSymbols,
-    entry: Entry,
-    /// The operator, to be called where this is not enough; otherwise the result is `None` then.
-    operator: Option<Py<PyAny>>,
+/// What is called round the dispatcher: an operator, where and how. As long as the process, as the operator.
+pub(crate) struct Direct {
+    pub symbols: &'static Symbols,
+    pub python: &'static PythonSymbols,
+    pub entry: Entry,
+    operator: Py<PyAny>,
     /// `torch.Tensor` and `torch.nn.Parameter`.
     types: [Py<PyAny>; 2],
     /// What the thread's dispatch keys are in `torch.inference_mode()`, where autograd alone is off.
-    inference: [u64; 2],
+    inference: Keys,
+    /// The key that is off in a backward pass, of names of dimensions, as it is where they are not looked at.
+    nameless: u64,
+    forward_mode: ForwardMode,
 }
 
-/// An operator's direct functions, which take the schema's arguments by position: one that gives `None` where it will not do,
-/// and one that calls the operator then. None where this PyTorch lacks what they take, or the operator writes to an argument.
+/// `torch.autograd.forward_ad`'s variables; `_current_level` is -1 outside of all levels.
+struct ForwardMode {
+    variables: Py<PyDict>,
+    level: Py<PyAny>,
+    outside: Py<PyAny>,
+}
+
+/// The state of an operator, and its direct functions, which take the schema's arguments by position: one that gives `None`
+/// where it will not do, and one that calls the operator then. None where this PyTorch lacks what they take, or the operator
+/// writes to an argument.
+#[allow(clippy::type_complexity, reason = "taken apart where it is called")]
 pub(crate) fn functions<'py>(
     py: Python<'py>,
     entry: Entry,
     operator: &Bound<'py, PyAny>,
-) -> PyResult<Option<[Bound<'py, PyCFunction>; 2]>> {
+) -> PyResult<Option<(&'static Direct, [Bound<'py, PyCFunction>; 2])>> {
     let (Some(symbols), Some(python)) = (Symbols::get(), PythonSymbols::get()) else { return Ok(None) };
     let parameters = entry.signature.parameters();
     if entry.signature.outputs == 0 || parameters.iter().any(|parameter| parameter.mutable) {
         return Ok(None);
     }
     let torch = py.import("torch")?;
-    let types =
-        || Ok::<_, PyErr>([torch.getattr("Tensor")?.unbind(), torch.getattr("nn")?.getattr("Parameter")?.unbind()]);
+    let types = [torch.getattr("Tensor")?.unbind(), torch.getattr("nn")?.getattr("Parameter")?.unbind()];
     let mut inference = python.keys();
     // Not from within another mode, whose keys these would be.
-    if inference == [0, 0] {
+    let nameless = if inference == [0, 0] {
         let mode = torch.call_method0("inference_mode")?;
         mode.call_method0("__enter__")?;
         inference = python.keys();
         mode.call_method1("__exit__", (py.None(), py.None(), py.None()))?;
+        python.key_of_names()
     } else {
         inference = [0, 0];
-    }
-    let attempt = Direct { symbols, python, entry, operator: None, types: types()?, inference };
-    let run = Direct { symbols, python, entry, operator: Some(operator.clone().unbind()), types: types()?, inference };
-    Ok(Some([attempt.into_function(py, c"direct")?, run.into_function(py, c"run")?]))
+        0
+    };
+    let forward_mode = ForwardMode {
+        variables: py.import("torch.autograd.forward_ad")?.dict().unbind(),
+        level: PyString::intern(py, "_current_level").into_any().unbind(),
+        // There is one object of each small number.
+        outside: (-1_i64).into_pyobject(py)?.into_any().unbind(),
+    };
+    let operator = operator.clone().unbind();
+    let direct: &'static Direct =
+        Box::leak(Box::new(Direct { symbols, python, entry, operator, types, inference, nameless, forward_mode }));
+    let function = |name, call| builtin::of(py, name, call, direct);
+    Ok(Some((direct, [function(c"direct", try_direct)?, function(c"run", run)?])))
 }
 
-/// What Python calls.
-unsafe extern "C" fn call(
-    capsule: *mut PyObject,
+/// The bits of an argument of this kind; `None` for an object that would have to be converted, or a tensor.
+///
+/// # Safety
+/// Python is attached, and it is an object.
+#[inline]
+pub(crate) unsafe fn number(kind: Kind, object: *mut PyObject) -> Option<u64> {
+    // SAFETY: the caller's; an object of exactly a type is one of it.
+    unsafe {
+        match kind {
+            Kind::Int if ffi::PyLong_CheckExact(object) != 0 => {
+                let mut overflow: c_int = 0;
+                let value = ffi::PyLong_AsLongLongAndOverflow(object, &mut overflow);
+                (overflow == 0).then_some(value.cast_unsigned())
+            }
+            Kind::Float if ffi::PyFloat_CheckExact(object) != 0 => Some(ffi::PyFloat_AsDouble(object).to_bits()),
+            Kind::Bool if object == ffi::Py_True() => Some(1),
+            Kind::Bool if object == ffi::Py_False() => Some(0),
+            Kind::Tensor | Kind::Int | Kind::Float | Kind::Bool => None,
+        }
+    }
+}
+
+/// What Python calls as `direct`.
+unsafe extern "C" fn try_direct(
+    state: *mut PyObject,
     arguments: *mut *mut PyObject,
     count: ffi::Py_ssize_t,
 ) -> *mut PyObject {
-    // SAFETY: `into_function` put the state there, which is never freed.
-    let direct = unsafe { &*ffi::PyCapsule_GetPointer(capsule, STATE.as_ptr()).cast::<Direct>() };
-    let arguments = match count {
-        // Their place may be null.
-        0 => &[],
-        // SAFETY: Python gives as many arguments, which live during the call.
-        _ => unsafe { slice::from_raw_parts(arguments.cast_const(), count.cast_unsigned()) },
-    };
-    // SAFETY: Python is attached.
-    unsafe { direct.call(arguments).unwrap_or_else(|| direct.otherwise(arguments)) }
+    // SAFETY: Python calls with the state and the arguments.
+    unsafe {
+        let (direct, arguments) = (builtin::state::<Direct>(state), builtin::arguments(arguments, count));
+        direct.call(arguments, &[], Results::All).unwrap_or_else(builtin::none)
+    }
+}
+
+/// What Python calls as `run`.
+unsafe extern "C" fn run(state: *mut PyObject, arguments: *mut *mut PyObject, count: ffi::Py_ssize_t) -> *mut PyObject {
+    // SAFETY: as above.
+    unsafe { builtin::state::<Direct>(state).run(builtin::arguments(arguments, count)) }
+}
+
+/// Which results are made Python's.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Results {
+    /// A tensor, or a tuple of them.
+    All,
+    /// The first.
+    First,
 }
 
 impl Direct {
-    fn into_function<'py>(self, py: Python<'py>, name: &'static CStr) -> PyResult<Bound<'py, PyCFunction>> {
-        // As long as the process, as the operator.
-        let state: *mut Self = Box::into_raw(Box::new(self));
-        let method = Box::new(ffi::PyMethodDef {
-            ml_name: name.as_ptr(),
-            ml_meth: ffi::PyMethodDefPointer { PyCFunctionFast: call },
-            ml_flags: ffi::METH_FASTCALL,
-            ml_doc: ptr::null(),
-        });
-        // SAFETY: Python is attached. The state and the method live as long as the process.
-        unsafe {
-            let capsule = Bound::from_owned_ptr_or_err(py, ffi::PyCapsule_New(state.cast(), STATE.as_ptr(), None))?;
-            let function = ffi::PyCFunction_NewEx(Box::into_raw(method), capsule.as_ptr(), ptr::null_mut());
-            Ok(Bound::from_owned_ptr_or_err(py, function)?.cast_into()?)
-        }
-    }
-
-    /// Where that will not do: `None`, or by the dispatcher.
+    /// Round the dispatcher, or else by it.
     ///
     /// # Safety
     /// Python is attached, and the arguments are objects.
+    #[inline]
+    pub unsafe fn run(&self, arguments: &[*mut PyObject]) -> *mut PyObject {
+        // SAFETY: the caller's.
+        unsafe { self.call(arguments, &[], Results::All).unwrap_or_else(|| self.dispatched(arguments)) }
+    }
+
+    /// By the dispatcher.
+    ///
+    /// # Safety
+    /// As [`Direct::run`]'s.
     #[cold]
-    unsafe fn otherwise(&self, arguments: &[*mut PyObject]) -> *mut PyObject {
-        // SAFETY: the caller's; a tuple's items are owned by it.
-        unsafe {
-            let Some(operator) = &self.operator else {
-                ffi::Py_INCREF(ffi::Py_None());
-                return ffi::Py_None();
-            };
-            let tuple = ffi::PyTuple_New(arguments.len().cast_signed());
-            if tuple.is_null() {
-                return tuple;
-            }
-            for (index, argument) in arguments.iter().enumerate() {
-                ffi::Py_INCREF(*argument);
-                ffi::PyTuple_SetItem(tuple, index.cast_signed(), *argument);
-            }
-            let result = ffi::PyObject_CallObject(operator.as_ptr(), tuple);
-            ffi::Py_DECREF(tuple);
-            result
-        }
+    unsafe fn dispatched(&self, arguments: &[*mut PyObject]) -> *mut PyObject {
+        // SAFETY: the caller's.
+        unsafe { builtin::called(self.operator.as_ptr(), arguments) }
+    }
+
+    /// Whether no dispatch key is on or off that would have something to add.
+    #[inline]
+    pub fn is_plain(&self) -> bool {
+        let [on, off] = self.python.keys();
+        let keys = [on, off & !self.nameless];
+        keys == [0, 0] || keys == self.inference
+    }
+
+    /// Whether tensors may have tangents.
+    ///
+    /// # Safety
+    /// Python is attached.
+    #[inline]
+    pub unsafe fn is_forward_mode(&self) -> bool {
+        let ForwardMode { variables, level, outside } = &self.forward_mode;
+        // SAFETY: the caller's; the objects live. Nothing is there, and no exception set, in a PyTorch without the variable.
+        let found = unsafe { ffi::PyDict_GetItemWithError(variables.as_ptr(), level.as_ptr()) };
+        !found.is_null() && found != outside.as_ptr()
     }
 
     /// Round the dispatcher; `None` where that would not do, with nothing done and no exception set.
     ///
+    /// The last arguments may have been read before, by [`number`].
+    ///
     /// # Safety
-    /// As [`Direct::otherwise`]'s.
+    /// As [`Direct::run`]'s.
     #[inline]
-    unsafe fn call(&self, arguments: &[*mut PyObject]) -> Option<*mut PyObject> {
+    pub unsafe fn call(&self, arguments: &[*mut PyObject], read: &[u64], which: Results) -> Option<*mut PyObject> {
         let signature = self.entry.signature;
         let parameters = signature.parameters();
-        let keys = self.python.keys();
-        let plain = (keys == [0, 0] || keys == self.inference) && arguments.len() == parameters.len();
-        // SAFETY: C++ functions of this thread's state alone, without arguments.
-        if !plain || unsafe { (self.python.has_callbacks)() || (self.python.function_mode)() } {
+        if !self.is_plain() || arguments.len() + read.len() != parameters.len() {
+            return None;
+        }
+        // SAFETY: C++ functions of this thread's state alone, without arguments; and the caller's.
+        if unsafe { (self.python.has_callbacks)() || (self.python.function_mode)() || self.is_forward_mode() } {
             return None;
         }
         let mut slots = [0; SLOTS];
@@ -178,22 +230,13 @@ impl Direct {
                         small &= self.is_small(&tensor);
                         tensor.into_raw().expose_provenance() as u64
                     }
-                    Kind::Int if ffi::PyLong_CheckExact(*argument) != 0 => {
-                        let mut overflow: c_int = 0;
-                        let value = ffi::PyLong_AsLongLongAndOverflow(*argument, &mut overflow);
-                        (overflow == 0).then_some(value.cast_unsigned())?
-                    }
-                    Kind::Float if ffi::PyFloat_CheckExact(*argument) != 0 => {
-                        ffi::PyFloat_AsDouble(*argument).to_bits()
-                    }
-                    Kind::Bool if *argument == ffi::Py_True() => 1,
-                    Kind::Bool if *argument == ffi::Py_False() => 0,
-                    Kind::Int | Kind::Float | Kind::Bool => return None,
+                    kind => number(kind, *argument)?,
                 }
             };
             taken.slots[index] = bits;
             taken.count = index + 1;
         }
+        taken.slots[arguments.len()..parameters.len()].copy_from_slice(read);
         let none = taken.none;
         // The kernel takes them from here.
         std::mem::forget(taken);
@@ -210,7 +253,7 @@ impl Direct {
         };
         done.ok()?;
         // SAFETY: the results are there, owned handles.
-        Some(unsafe { self.results(&slots[..signature.outputs]) })
+        Some(unsafe { self.results(&slots[..signature.outputs], which) })
     }
 
     /// The tensor of a Python object, if it is one that the dispatcher would hand on as it is.
@@ -218,7 +261,7 @@ impl Direct {
     /// # Safety
     /// Python is attached, and it is an object.
     #[inline]
-    unsafe fn tensor(&self, object: *mut PyObject) -> Option<Handle> {
+    pub unsafe fn tensor(&self, object: *mut PyObject) -> Option<Handle> {
         // SAFETY: the caller's.
         let class = unsafe { ffi::Py_TYPE(object) }.cast::<PyObject>();
         if !self.types.iter().any(|exact| exact.as_ptr() == class) {
@@ -254,15 +297,21 @@ impl Direct {
     ///
     /// # Safety
     /// Python is attached; the results are owned handles, used by no one else.
-    unsafe fn results(&self, results: &[u64]) -> *mut PyObject {
+    unsafe fn results(&self, results: &[u64], which: Results) -> *mut PyObject {
         // SAFETY: the caller's.
-        let mut objects = results.iter().map(|bits| unsafe {
-            let handle = Handle::from_raw(ptr::with_exposed_provenance_mut(*bits as usize));
+        let mut handles =
+            results.iter().map(|bits| unsafe { Handle::from_raw(ptr::with_exposed_provenance_mut(*bits as usize)) });
+        // SAFETY: the caller's.
+        let object = |handle: Option<Handle>| unsafe {
             handle.map_or(ptr::null_mut(), |handle| self.python.to_python.object(&handle))
-        });
-        if results.len() == 1 {
-            return objects.next().filter(|object| !object.is_null()).unwrap_or_else(no_memory);
+        };
+        if results.len() == 1 || which == Results::First {
+            let first = handles.next().map_or(ptr::null_mut(), object);
+            // The others are let go.
+            handles.for_each(drop);
+            return if first.is_null() { no_memory() } else { first };
         }
+        let objects = handles.map(object);
         // SAFETY: the caller's; a tuple's items are owned by it.
         unsafe {
             let tuple = ffi::PyTuple_New(results.len().cast_signed());
@@ -281,7 +330,7 @@ impl Direct {
 
 /// What PyTorch's own ops raise then is lost, but that they failed is not.
 #[cold]
-fn no_memory() -> *mut PyObject {
+pub(crate) fn no_memory() -> *mut PyObject {
     // SAFETY: only called with Python attached.
     unsafe {
         if ffi::PyErr_Occurred().is_null() {

@@ -42,9 +42,11 @@
 //! The module's crate is a `cdylib` with `panic = "unwind"`, cargo's default: an error becomes an exception, which unwinds.
 
 mod arguments;
+mod builtin;
 mod devices;
 mod direct;
 mod error;
+mod floor;
 mod gradients;
 mod handle;
 mod layout;
@@ -53,6 +55,7 @@ mod op;
 mod operator;
 mod python;
 mod python_symbols;
+mod recorded;
 mod schema;
 mod stack;
 mod symbols;

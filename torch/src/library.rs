@@ -8,10 +8,9 @@ use std::sync::{Mutex, PoisonError};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
-use crate::direct;
 use crate::operator::Entry;
-use crate::python;
 use crate::symbols::{RawLibrary, Stable, Symbols};
+use crate::{direct, floor, python, recorded};
 
 /// The dispatch keys that the kernels are for.
 pub(crate) const KEYS: [&str; 2] = ["CPU", "CUDA"];
@@ -49,10 +48,11 @@ impl Door {
 /// }
 /// ```
 ///
-/// Where this PyTorch has what it takes, `torch.ops.<namespace>.<name>.default` has two more attributes, functions for code
-/// that calls small operators often: `run` is the operator, round the dispatcher where that has nothing to add; `direct` gives
+/// Where this PyTorch has what it takes, `torch.ops.<namespace>.<name>.default` has more attributes, functions for code that
+/// calls small operators often: `run` is the operator, round the dispatcher where that has nothing to add; `direct` gives
 /// `None` where it has, or the operator fails, which is then called a second time by `run`, and by who calls `direct`. Neither
-/// knows of gradients. `ferrolayer.torch.define` makes use of them.
+/// knows of gradients. `eager` and `forward` make functions that do, with an `autograd.Function`: `ferrolayer.torch.define`
+/// makes use of them. `least` and `least_keeping` compute nothing: they are what a call costs at least, for benches.
 ///
 /// An operator computes, and no more: shapes for `torch.compile` and gradients are told in Python, by
 /// `torch.library.register_fake` and `register_autograd`.
@@ -81,9 +81,12 @@ pub fn register(py: Python<'_>, namespace: &str, operators: &[Entry]) -> PyResul
             let operator = registered.getattr(entry.name())?.getattr("default")?;
             // What stands behind the object, which looks at its arguments in Python first.
             let bare = operator.getattr_opt("_op")?.unwrap_or_else(|| operator.clone());
-            if let Some([direct, run]) = direct::functions(py, entry, &bare)? {
+            if let Some((state, [direct, run])) = direct::functions(py, entry, &bare)? {
                 operator.setattr("direct", direct)?;
                 operator.setattr("run", run)?;
+                operator.setattr("least", floor::function(py, state)?)?;
+                operator.setattr("least_keeping", floor::keeping(py, state)?)?;
+                recorded::attach(&operator, state)?;
             }
         }
     }

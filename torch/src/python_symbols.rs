@@ -17,7 +17,7 @@ use crate::symbols::{Loaded, RawTensor};
 /// Two sets of dispatch keys, one bit a key, that the thread has switched on and off; both are 0 by default.
 ///
 /// `c10::impl::PODLocalDispatchKeySet` in c10/core/impl/LocalDispatchKeySet.h.
-type Keys = [u64; 2];
+pub(crate) type Keys = [u64; 2];
 
 pub(crate) struct PythonSymbols {
     /// `at::hasCallbacks()`: whether operators are observed, by the profiler say.
@@ -33,6 +33,8 @@ pub(crate) struct PythonSymbols {
     pub elements: unsafe extern "C" fn(RawTensor, *mut i64) -> i32,
     pub from_python: FromPython,
     pub to_python: ToPython,
+    /// `at::NamesMode::set_enabled(bool)`, before 2.14: whether names of dimensions are looked at in this thread.
+    set_names: Option<unsafe extern "C" fn(bool)>,
     core: Loaded,
 }
 
@@ -96,6 +98,7 @@ impl PythonSymbols {
                             .or_else(|| python.symbol(c"_Z16THPVariable_WrapN2at10TensorBaseE"))?,
                     ),
                 },
+                set_names: torch.symbol(c"_ZN2at9NamesMode11set_enabledEb"),
                 core,
             })
         }
@@ -116,6 +119,22 @@ impl PythonSymbols {
         }
         // SAFETY: this thread's own; no one else writes to it.
         unsafe { *place }
+    }
+}
+
+impl PythonSymbols {
+    /// The key that is off while names of dimensions are not looked at, as in a backward pass; 0 where there are none, or they
+    /// are not looked at now.
+    pub fn key_of_names(&self) -> u64 {
+        let Some(set) = self.set_names else { return 0 };
+        let [_, before] = self.keys();
+        // SAFETY: a function of this thread's state alone, which is left as it was unless names were off before.
+        unsafe {
+            set(false);
+            let [_, without] = self.keys();
+            set(true);
+            if self.keys()[1] == before { without & !before } else { 0 }
+        }
     }
 }
 

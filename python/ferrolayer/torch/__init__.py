@@ -11,7 +11,7 @@ nothing to replace
 
 from . import functional
 from ._library import DOOR
-from ._operator import Operator, define, differentiably
+from ._operator import Kept, Operator, define, differentiably, pushforward
 from ._windows import empty_like
 from .add2 import add2
 from .avg_pool import AvgPool2d
@@ -28,6 +28,7 @@ __all__ = [
     "DOOR",
     "AvgPool2d",
     "GaussianPool2d",
+    "Kept",
     "Left",
     "Linear",
     "MaxPool2d",
@@ -44,5 +45,6 @@ __all__ = [
     "differentiably",
     "empty_like",
     "functional",
+    "pushforward",
     "replace",
 ]

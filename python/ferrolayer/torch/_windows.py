@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
 import torch
@@ -25,21 +24,6 @@ def pair(op: str, argument: str, position: int, value: Any, optional: bool = Fal
 def normalise(op: str, kernel_size: Size2, stride: Size2 | None, padding: Size2) -> Window:
     """The window that these arguments mean; without a stride it is the window's size."""
     return _windows.normalise(op, kernel_size, stride, padding, integer=_INTEGER)
-
-
-# By type too, for 3.0 equals 3 and is to be refused.
-_normalised = lru_cache(maxsize=1024, typed=True)(normalise)
-
-
-def window(op: str, kernel_size: Size2, stride: Size2 | None, padding: Size2, remember: bool = True) -> Window:
-    """`normalise`, which remembers what it was asked; not where a compiler looks on, which would not."""
-    if not remember:
-        return normalise(op, kernel_size, stride, padding)
-    try:
-        return _normalised(op, kernel_size, stride, padding)
-    except TypeError:
-        # Lists cannot be remembered. What is wrong is so still.
-        return normalise(op, kernel_size, stride, padding)
 
 
 def output_length(length: int, size: int, stride: int, padding: int, dilation: int, ceil_mode: bool) -> int:

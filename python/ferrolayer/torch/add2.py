@@ -4,33 +4,32 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import Tensor, is_grad_enabled
-from torch.compiler import is_compiling
+from torch import Tensor
+from torch.compiler import is_dynamo_compiling
 
-from ._operator import define, transforming
+from ._operator import Kept, define
 from ._vmap import pointwise
 from ._windows import empty_like
-
-
-def _save(ctx: Any, inputs: tuple[Any, ...], y: Tensor) -> None:
-    """Backward needs nothing: the sum's slope is 1 everywhere."""
 
 
 def _backward(ctx: Any, dy: Tensor) -> tuple[Tensor, Tensor]:
     return dy, dy
 
 
-add2_forward = define("ferrolayer::add2", fake=empty_like, save=_save, backward=_backward, vmap=pointwise)
-_direct, _apply = add2_forward.direct, add2_forward.apply
+def _jvp(ctx: Any, da: Tensor | None, db: Tensor | None) -> Tensor:
+    present = [tangent for tangent in (da, db) if tangent is not None]
+    return sum(present[1:], start=present[0].clone())
+
+
+# The sum's slope is 1 everywhere: nothing is kept.
+add2_forward = define("ferrolayer::add2", fake=empty_like, save=Kept(), backward=_backward, jvp=_jvp, vmap=pointwise)
+_eager = add2_forward.eager
 
 
 def add2(a: Tensor, b: Tensor) -> Tensor:
     """`y = a + b`, with `a` and `b` of one shape, which is also `y`'s. Both gradients are `dy`."""
-    if not is_compiling():
-        if not (is_grad_enabled() and (a.requires_grad or b.requires_grad)):
-            y = _direct(a, b)
-            if y is not None:
-                return y
-        elif not transforming():
-            return _apply(a, b)
+    if not is_dynamo_compiling():
+        y = _eager(a, b)
+        if y is not None:
+            return y  # type: ignore[no-any-return]
     return add2_forward(a, b)

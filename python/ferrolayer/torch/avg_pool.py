@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, is_grad_enabled
-from torch.compiler import is_compiling
+from torch.compiler import is_dynamo_compiling
 
-from ._operator import define, transforming
+from ._operator import Kept, define
 from ._vmap import folding
-from ._windows import Size2, check, empty_image, output_size, window
+from ._windows import Size2, check, empty_image, normalise, output_size
 
 
 def _fake(x: Tensor, *rest: Any) -> Tensor:
@@ -23,34 +23,58 @@ def _fake_backward(dy: Tensor, height: int, width: int, *rest: Any) -> Tensor:
     return empty_image(dy, (*dy.shape[:2], height, width))
 
 
-def _save(ctx: Any, inputs: tuple[Any, ...], y: Tensor) -> None:
-    x, *rest = inputs
-    ctx.arguments = (*x.shape[2:], *rest)
-
-
-def _backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+def _backward(ctx: Any, dy: Tensor) -> tuple[Tensor]:
     backward = avg_pool_backward if is_grad_enabled() else avg_pool_backward.raw
-    return backward(dy, *ctx.arguments), *(None,) * 9
+    _, _, height, width = ctx.shape
+    return (backward(dy, height, width, *ctx.numbers),)
 
 
-def _save_arguments(ctx: Any, inputs: tuple[Any, ...], dx: Tensor) -> None:
-    ctx.arguments = inputs[3:]
+def _jvp(ctx: Any, dx: Tensor, *_: None) -> Tensor:
+    return avg_pool_forward(dx, *ctx.numbers)  # type: ignore[no-any-return]
 
 
-def _backward_twice(ctx: Any, ddx: Tensor) -> tuple[Tensor | None, ...]:
+def _backward_twice(ctx: Any, ddx: Tensor) -> tuple[Tensor]:
     # Linear: what backward is the transpose of is the forward pass.
-    return avg_pool_forward(ddx, *ctx.arguments), *(None,) * 11
+    return (avg_pool_forward(ddx, *ctx.numbers[2:]),)
 
 
-avg_pool_forward = define("ferrolayer::avg_pool", fake=_fake, save=_save, backward=_backward, vmap=folding(0))
+def _jvp_of_backward(ctx: Any, dy: Tensor, *_: None) -> Tensor:
+    return avg_pool_backward(dy, *ctx.numbers)  # type: ignore[no-any-return]
+
+
+def _numbers(
+    kernel_size: Size2,
+    stride: Size2 | None,
+    padding: Size2,
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor_override: int | None,
+) -> tuple[int, ...]:
+    """The operator's: kh, kw, sh, sw, ph, pw and the last three; backward's have the image's height and width first."""
+    w = normalise("avg_pool2d", kernel_size, stride, padding)
+    if divisor_override == 0:
+        raise RuntimeError("divisor must be not zero")
+    return *w, ceil_mode, count_include_pad, divisor_override or 0
+
+
+avg_pool_forward = define(
+    "ferrolayer::avg_pool",
+    fake=_fake,
+    save=Kept(shape="x"),
+    backward=_backward,
+    jvp=_jvp,
+    vmap=folding(0),
+    numbers=_numbers,
+)
 avg_pool_backward = define(
     "ferrolayer::avg_pool_backward",
     fake=_fake_backward,
-    save=_save_arguments,
+    save=Kept(),
     backward=_backward_twice,
+    jvp=_jvp_of_backward,
     vmap=folding(0),
 )
-_direct, _apply = avg_pool_forward.direct, avg_pool_forward.apply
+_eager = avg_pool_forward.eager
 
 
 def avg_pool2d(
@@ -77,25 +101,15 @@ def avg_pool2d(
         `(N, C, Ho, Wo)` or `(C, Ho, Wo)`, with `Ho = (H + 2 * padding - kernel_size) // stride + 1` and `Wo` alike,
         rounded up with `ceil_mode`.
     """
-    eager = not is_compiling()
-    w = window("avg_pool2d", kernel_size, stride, padding, eager)
-    if divisor_override == 0:
-        raise RuntimeError("divisor must be not zero")
-    rest = (*w, ceil_mode, count_include_pad, divisor_override or 0)
-    if eager:
-        if not (input.requires_grad and is_grad_enabled()):
-            y = _direct(input, *rest)
-            if y is not None:
-                return y
-        elif input.dim() == 4 and not transforming():
-            try:
-                return _apply(input, rest)
-            except RuntimeError:
-                pass
-    check(input, w, 1, 1, ceil_mode)
+    if not is_dynamo_compiling() and input.dim() == 4:
+        y = _eager(input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+        if y is not None:
+            return y  # type: ignore[no-any-return]
+    numbers = _numbers(kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+    check(input, numbers[:6], 1, 1, ceil_mode)
     if input.dim() == 3:
-        return avg_pool_forward(input.unsqueeze(0), *rest).squeeze(0)
-    return avg_pool_forward(input, *rest)
+        return avg_pool_forward(input.unsqueeze(0), *numbers).squeeze(0)  # type: ignore[no-any-return]
+    return avg_pool_forward(input, *numbers)  # type: ignore[no-any-return]
 
 
 class AvgPool2d(torch.nn.AvgPool2d):

@@ -16,11 +16,11 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, is_grad_enabled
-from torch.compiler import is_compiling
+from torch.compiler import is_dynamo_compiling
 
-from ._operator import define, differentiably, transforming
+from ._operator import Kept, define, differentiably, pushforward
 from ._vmap import folding
-from ._windows import Size2, check, empty_image, empty_like, output_size, window
+from ._windows import Size2, check, empty_image, empty_like, normalise, output_size
 
 Normalize = Literal["window", "valid"]
 #: Logarithms of variances are cut off here, far beyond where a Gaussian turns into an average or a single pixel.
@@ -44,19 +44,16 @@ def _fake_backward(dy: Tensor, x: Tensor, mean: Tensor, var: Tensor, *rest: Any)
     )
 
 
-def _save(ctx: Any, inputs: tuple[Any, ...], y: Tensor) -> None:
-    x, mean, var, *ctx.arguments = inputs
-    ctx.save_for_backward(x, mean, var)
-
-
 def _backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
     inputs, needs = ctx.saved_tensors, ctx.needs_input_grad[:3]
     if is_grad_enabled():
-        gradients = differentiably(lambda *inputs: reference(*inputs, *ctx.arguments), inputs, needs, dy)
-    else:
-        found = _raw_backward(dy, *inputs, *ctx.arguments, *needs)
-        gradients = tuple(gradient if need else None for gradient, need in zip(found, needs, strict=True))
-    return *gradients, *(None,) * 8
+        return differentiably(lambda *inputs: reference(*inputs, *ctx.numbers), inputs, needs, dy)
+    found = _raw_backward(dy, *inputs, *ctx.numbers, *needs)
+    return tuple(gradient if need else None for gradient, need in zip(found, needs, strict=True))
+
+
+def _jvp(ctx: Any, *tangents: Tensor | None) -> Tensor:
+    return pushforward(lambda *inputs: reference(*inputs, *ctx.numbers), ctx.saved_tensors, tangents[:3])
 
 
 def reference(
@@ -100,9 +97,27 @@ def _factors(
     return torch.einsum("pkoi,oih->pkoh", weights, at)
 
 
-gaussian_pool_forward = define("ferrolayer::gaussian_pool", fake=_fake, save=_save, backward=_backward, vmap=folding(0))
+def _numbers(
+    kernel_size: Size2, stride: Size2 | None, padding: Size2, ceil_mode: bool, normalize: Normalize
+) -> tuple[int, ...]:
+    """The operator's: kh, kw, sh, sw, ph, pw, ceil_mode and whether weights are those of positions inside the image."""
+    w = normalise("gaussian_pool2d", kernel_size, stride, padding)
+    if normalize not in ("window", "valid"):
+        raise ValueError(f"gaussian_pool2d: normalize must be 'window' or 'valid', but got {normalize!r}")
+    return *w, ceil_mode, normalize == "valid"
+
+
+gaussian_pool_forward = define(
+    "ferrolayer::gaussian_pool",
+    fake=_fake,
+    save=Kept("x", "mean", "var"),
+    backward=_backward,
+    jvp=_jvp,
+    vmap=folding(0),
+    numbers=_numbers,
+)
 _raw_backward = define("ferrolayer::gaussian_pool_backward", fake=_fake_backward).raw
-_direct, _apply = gaussian_pool_forward.direct, gaussian_pool_forward.apply
+_eager = gaussian_pool_forward.eager
 
 
 def gaussian_pool2d(
@@ -132,29 +147,19 @@ def gaussian_pool2d(
     Returns:
         `(N, C * K, Ho, Wo)` or `(C * K, Ho, Wo)`, channel `c * K + k` by Gaussian `k` of channel `c`.
     """
-    eager = not is_compiling()
-    w = window("gaussian_pool2d", kernel_size, stride, padding, eager)
-    if normalize not in ("window", "valid"):
-        raise ValueError(f"gaussian_pool2d: normalize must be 'window' or 'valid', but got {normalize!r}")
-    rest = (*w, ceil_mode, normalize == "valid")
     dtype = torch.float64 if input.dtype is torch.float64 else torch.float32
     if mean.dtype is not dtype or var.dtype is not dtype:
         mean, var = mean.to(dtype), var.to(dtype)
-    if eager:
-        if not (is_grad_enabled() and (input.requires_grad or mean.requires_grad or var.requires_grad)):
-            y = _direct(input, mean, var, *rest)
-            if y is not None:
-                return y
-        elif input.dim() == 4 and not transforming():
-            try:
-                return _apply(input, mean, var, rest)
-            except RuntimeError:
-                pass
-    check(input, w, 1, 1, ceil_mode)
+    if not is_dynamo_compiling() and input.dim() == 4:
+        y = _eager(input, mean, var, kernel_size, stride, padding, ceil_mode, normalize)
+        if y is not None:
+            return y  # type: ignore[no-any-return]
+    numbers = _numbers(kernel_size, stride, padding, ceil_mode, normalize)
+    check(input, numbers[:6], 1, 1, ceil_mode)
     _check_parameters(input, mean, var)
     if input.dim() == 3:
-        return gaussian_pool_forward(input.unsqueeze(0), mean, var, *rest).squeeze(0)
-    return gaussian_pool_forward(input, mean, var, *rest)
+        return gaussian_pool_forward(input.unsqueeze(0), mean, var, *numbers).squeeze(0)  # type: ignore[no-any-return]
+    return gaussian_pool_forward(input, mean, var, *numbers)  # type: ignore[no-any-return]
 
 
 def _check_parameters(x: Tensor, mean: Tensor, var: Tensor) -> None:
@@ -266,7 +271,7 @@ class GaussianPool2d(torch.nn.Module):
             if isinstance(mean, str):
                 if mean != "scattered":
                     raise ValueError(f"GaussianPool2d: mean must be numbers or 'scattered', but got {mean!r}")
-                kh, kw, *_ = window("GaussianPool2d", self.kernel_size, None, 0)
+                kh, kw, *_ = normalise("GaussianPool2d", self.kernel_size, None, 0)
                 self.mean.uniform_(-0.5, 0.5).mul_(self.mean.new_tensor([kh - 1, kw - 1]))
             else:
                 self.mean.copy_(_broadcast("mean", mean, self.mean))

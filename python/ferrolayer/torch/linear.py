@@ -6,10 +6,10 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, is_grad_enabled
-from torch.compiler import is_compiling
+from torch.compiler import is_compiling, is_dynamo_compiling
 
-from ._autocast import any_autocast, lower_precision
-from ._operator import define, differentiably, transforming, wants_gradient
+from ._autocast import lower_precision
+from ._operator import define, differentiably, pushforward, transforming, wants_gradient
 from ._vmap import folding
 from .prelu import reference as prelu_reference
 
@@ -17,8 +17,6 @@ Activation = Literal["relu", "prelu"] | None
 #: What the operator calls the activations.
 _ACTIVATIONS = {None: 0, "relu": 1, "prelu": 2}
 _RELU, _PRELU = 1, 2
-#: No activation, and everything saved for backward.
-_TRAINING = (0, True)
 
 
 def _fake(
@@ -50,17 +48,18 @@ def _computed(x: Tensor) -> torch.dtype:
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     x, w, b, alpha, ctx.activation, _ = inputs
     y, saved = output
-    ctx.save_for_backward(x, w, b, alpha, y if ctx.activation == _RELU else saved)
+    kept = (x, w, b, alpha, y if ctx.activation == _RELU else saved)
+    ctx.save_for_backward(*kept)
+    ctx.save_for_forward(*kept)
 
 
 def _backward(ctx: Any, dy: Tensor | None, _: Any = None) -> tuple[Tensor | None, ...]:
     if dy is None:
-        return (None,) * 6
+        return (None,) * 4
     x, w, b, alpha, saved = ctx.saved_tensors
     needs = ctx.needs_input_grad[:4]
     if is_grad_enabled():
-        inputs = (x, w, b, alpha)
-        return *differentiably(lambda *inputs: reference(*inputs, ctx.activation), inputs, needs, dy), None, None
+        return differentiably(lambda *inputs: reference(*inputs, ctx.activation), (x, w, b, alpha), needs, dy)
     dx, dw, db, dalpha = _raw_backward(dy, x, w, alpha, saved, ctx.activation, *needs)
     needs_dx, needs_dw, needs_db, needs_dalpha = needs
     return (
@@ -68,9 +67,11 @@ def _backward(ctx: Any, dy: Tensor | None, _: Any = None) -> tuple[Tensor | None
         dw if needs_dw else None,
         db if needs_db else None,
         dalpha if needs_dalpha else None,
-        None,
-        None,
     )
+
+
+def _jvp(ctx: Any, *tangents: Tensor | None) -> Tensor:
+    return pushforward(lambda *inputs: reference(*inputs, ctx.activation), ctx.saved_tensors[:4], tangents[:4])
 
 
 def reference(x: Tensor, w: Tensor, b: Tensor | None, alpha: Tensor | None, activation: int) -> Tensor:
@@ -81,9 +82,9 @@ def reference(x: Tensor, w: Tensor, b: Tensor | None, alpha: Tensor | None, acti
     return z if alpha is None else prelu_reference(z, alpha)
 
 
-dense = define("ferrolayer::dense", fake=_fake, save=_save, backward=_backward, vmap=folding(0))
+dense = define("ferrolayer::dense", fake=_fake, save=_save, backward=_backward, jvp=_jvp, vmap=folding(0), casts=True)
 _raw_backward = define("ferrolayer::dense_backward", fake=_fake_backward).raw
-_raw, _direct, _apply = dense.raw, dense.direct, dense.apply
+_raw, _eager = dense.raw, dense.eager
 
 
 def linear(
@@ -107,19 +108,11 @@ def linear(
     Returns:
         `(*, out_features)`.
     """
-    if activation is None and alpha is None and not is_compiling():
-        if not (
-            is_grad_enabled()
-            and (weight.requires_grad or input.requires_grad or (bias is not None and bias.requires_grad))
-        ):
-            outputs = _direct(input, weight, bias, None, 0, False)
-            if outputs is not None:
-                return outputs[0]
-        elif not (transforming() or any_autocast()):
-            try:
-                return _apply(input, weight, bias, None, _TRAINING)
-            except RuntimeError:
-                pass
+    if activation is None and alpha is None and not is_dynamo_compiling() and input.dim() == 2:
+        # Without an activation the operator saves nothing, asked or not.
+        y = _eager(input, weight, bias, None, 0, True)
+        if y is not None:
+            return y  # type: ignore[no-any-return]
     return _linear(input, weight, bias, activation, alpha)
 
 
@@ -147,7 +140,9 @@ def _linear(x: Tensor, w: Tensor, b: Tensor | None, activation: Activation, alph
     elif is_compiling() or transforming():
         y = dense(*arguments, True)[0]
     elif wants_gradient(arguments):
-        y = _apply(rows, w, b, alpha, (number, True))
+        # Autocast is done with, where it may be that `_eager` does not serve.
+        y = _eager(*arguments, True)
+        y = dense.apply(*arguments, True)[0] if y is None else y
     else:
         y = _raw(*arguments, False)[0]
     return y if x.dim() == 2 else y.view(*x.shape[:-1], w.shape[0])

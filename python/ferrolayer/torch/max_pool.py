@@ -10,14 +10,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, is_grad_enabled
-from torch.compiler import is_compiling
+from torch.compiler import is_dynamo_compiling
 
-from ._operator import define, transforming
+from ._operator import Kept, define
 from ._vmap import folding
-from ._windows import Size2, check, empty_image, gather, index_type, output_size, pair, window
-
-# After `x`, or after `indices` and the image's height and width: kh, kw, sh, sw, ph, pw, dh, dw, ceil_mode.
-_ARGUMENTS = 9
+from ._windows import Size2, check, empty_image, gather, index_type, normalise, output_size, pair
 
 
 def _fake_inference(x: Tensor, *rest: Any) -> Tensor:
@@ -39,42 +36,64 @@ def _fake_flat_indices(indices: Tensor, height: int, width: int, *rest: Any) -> 
     return torch.empty_like(indices, dtype=torch.int32)
 
 
-def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    x, *rest = inputs
-    ctx.arguments = (*x.shape[2:], *rest)
-    ctx.save_for_backward(output[1])
-
-
-def _backward(ctx: Any, dy: Tensor | None, _: Any = None) -> tuple[Tensor | None, ...]:
+def _backward(ctx: Any, dy: Tensor | None, _: Any = None) -> tuple[Tensor | None]:
     if dy is None:
-        return (None,) * (1 + _ARGUMENTS)
+        return (None,)
     (indices,) = ctx.saved_tensors
     backward = max_pool_backward if is_grad_enabled() else max_pool_backward.raw
-    return backward(dy, indices, *ctx.arguments), *(None,) * _ARGUMENTS
+    _, _, height, width = ctx.shape
+    return (backward(dy, indices, height, width, *ctx.numbers),)
 
 
-def _save_indices(ctx: Any, inputs: tuple[Any, ...], dx: Tensor) -> None:
-    _, indices, _, _, *ctx.arguments = inputs
-    ctx.save_for_backward(indices)
-
-
-def _backward_twice(ctx: Any, ddx: Tensor) -> tuple[Tensor | None, ...]:
+def _picked(ctx: Any, x: Tensor) -> Tensor:
+    """The elements of `x` where the maxima were."""
     (indices,) = ctx.saved_tensors
-    *w, dh, dw, _ = ctx.arguments
-    return gather(ddx, indices, tuple(w), dh, dw), *(None,) * (3 + _ARGUMENTS)
+    *w, dh, dw, _ = ctx.numbers[-9:]
+    return gather(x, indices, tuple(w), dh, dw)
 
 
-max_pool_forward = define("ferrolayer::max_pool", fake=_fake, save=_save, backward=_backward, vmap=folding(0))
+def _jvp(ctx: Any, dx: Tensor, *_: None) -> Tensor:
+    return _picked(ctx, dx)
+
+
+def _backward_twice(ctx: Any, ddx: Tensor) -> tuple[Tensor]:
+    return (_picked(ctx, ddx),)
+
+
+def _jvp_of_backward(ctx: Any, dy: Tensor, *_: None) -> Tensor:
+    (indices,) = ctx.saved_tensors
+    return max_pool_backward(dy, indices, *ctx.numbers)  # type: ignore[no-any-return]
+
+
+def _numbers(
+    kernel_size: Size2, stride: Size2 | None, padding: Size2, dilation: Size2, ceil_mode: bool
+) -> tuple[int, ...]:
+    """The operator's: kh, kw, sh, sw, ph, pw, dh, dw, ceil_mode; backward's have the image's height and width first."""
+    w = normalise("max_pool2d", kernel_size, stride, padding)
+    return *w, *pair("max_pool2d", "dilation", 5, dilation), ceil_mode
+
+
+_inference = define("ferrolayer::max_pool_inference", fake=_fake_inference, vmap=folding(0))
+max_pool_forward = define(
+    "ferrolayer::max_pool",
+    fake=_fake,
+    save=Kept("indices", shape="x"),
+    backward=_backward,
+    jvp=_jvp,
+    vmap=folding(0),
+    inference=_inference,
+    numbers=_numbers,
+)
 max_pool_backward = define(
     "ferrolayer::max_pool_backward",
     fake=_fake_backward,
-    save=_save_indices,
+    save=Kept("indices"),
     backward=_backward_twice,
+    jvp=_jvp_of_backward,
     vmap=folding(0, 1),
 )
-_direct = define("ferrolayer::max_pool_inference", fake=_fake_inference, vmap=folding(0)).direct
 _flat_indices = define("ferrolayer::max_pool_flat_indices", fake=_fake_flat_indices, vmap=folding(0)).traced
-_apply = max_pool_forward.apply
+_eager = max_pool_forward.eager
 
 
 def max_pool2d(
@@ -101,20 +120,11 @@ def max_pool2d(
         `(N, C, Ho, Wo)` or `(C, Ho, Wo)`, with `Ho = (H + 2 * padding - dilation * (kernel_size - 1) - 1) // stride
         + 1` and `Wo` alike, rounded up with `ceil_mode`; with `return_indices` also int64 indices of that shape.
     """
-    eager = not is_compiling()
-    w = window("max_pool2d", kernel_size, stride, padding, eager)
-    dh, dw = (dilation, dilation) if type(dilation) is int else pair("max_pool2d", "dilation", 5, dilation)
-    if eager and not return_indices:
-        if not (input.requires_grad and is_grad_enabled()):
-            y = _direct(input, *w, dh, dw, ceil_mode)
-            if y is not None:
-                return y
-        elif input.dim() == 4 and not transforming():
-            try:
-                return _apply(input, (*w, dh, dw, ceil_mode))
-            except RuntimeError:
-                pass
-    return _general(input, w, dh, dw, ceil_mode, return_indices)
+    if not is_dynamo_compiling() and not return_indices and input.dim() == 4:
+        y = _eager(input, kernel_size, stride, padding, dilation, ceil_mode)
+        if y is not None:
+            return y
+    return _general(input, _numbers(kernel_size, stride, padding, dilation, ceil_mode), return_indices)
 
 
 def max_pool2d_with_indices(
@@ -130,14 +140,15 @@ def max_pool2d_with_indices(
     return max_pool2d(input, kernel_size, stride, padding, dilation, ceil_mode, True)  # type: ignore[return-value]
 
 
-def _general(x: Tensor, w: Any, dh: int, dw: int, ceil_mode: bool, return_indices: bool) -> Any:
-    check(x, w, dh, dw, ceil_mode)
+def _general(x: Tensor, numbers: tuple[Any, ...], return_indices: bool) -> Any:
+    *w, dh, dw, ceil_mode = numbers
+    check(x, tuple(w), dh, dw, ceil_mode)
     images = x.unsqueeze(0) if x.dim() == 3 else x
-    y, indices = max_pool_forward(images, *w, dh, dw, ceil_mode)
+    y, indices = max_pool_forward(images, *numbers)
     outputs = [y]
     if return_indices:
         # The operator's are of 32 bits without a sign.
-        outputs.append(_flat_indices(indices, *images.shape[2:], *w, dh, dw, ceil_mode).long() & 0xFFFF_FFFF)
+        outputs.append(_flat_indices(indices, *images.shape[2:], *numbers).long() & 0xFFFF_FFFF)
     if x.dim() == 3:
         outputs = [output.squeeze(0) for output in outputs]
     return tuple(outputs) if return_indices else outputs[0]

@@ -7,16 +7,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, is_grad_enabled
-from torch.compiler import is_compiling
+from torch.compiler import is_dynamo_compiling
 
-from ._autocast import any_autocast, lower_precision
-from ._operator import define, differentiably, transforming
+from ._autocast import lower_precision
+from ._operator import Kept, define, differentiably, pushforward
 from ._vmap import elementwise, folding
 from ._windows import empty_like
-
-
-def _save(ctx: Any, inputs: tuple[Any, ...], y: Tensor) -> None:
-    ctx.save_for_backward(*inputs)
 
 
 def _backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, Tensor | None]:
@@ -26,6 +22,10 @@ def _backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, Tensor | None]:
         return differentiably(reference, (x, alpha), (need_dx, need_dalpha), dy)
     dx, dalpha = _raw_backward(dy, x, alpha, need_dx, need_dalpha)
     return dx if need_dx else None, dalpha if need_dalpha else None
+
+
+def _jvp(ctx: Any, *tangents: Tensor | None) -> Tensor:
+    return pushforward(reference, ctx.saved_tensors, tangents)
 
 
 def _fake_backward(dy: Tensor, x: Tensor, alpha: Tensor, need_dx: bool, need_dalpha: bool) -> tuple[Tensor, Tensor]:
@@ -46,9 +46,17 @@ def _vmap(operator: Any, batch: int, in_dims: Any, inputs: tuple[Any, ...]) -> t
     return rule(operator, batch, in_dims, inputs)
 
 
-prelu_forward = define("ferrolayer::prelu", fake=empty_like, save=_save, backward=_backward, vmap=_vmap)
+prelu_forward = define(
+    "ferrolayer::prelu",
+    fake=empty_like,
+    save=Kept("x", "alpha"),
+    backward=_backward,
+    jvp=_jvp,
+    vmap=_vmap,
+    casts=True,
+)
 _raw_backward = define("ferrolayer::prelu_backward", fake=_fake_backward).raw
-_direct, _apply = prelu_forward.direct, prelu_forward.apply
+_eager = prelu_forward.eager
 
 
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
@@ -59,16 +67,10 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
         weight: the slopes, `(1,)` for all or `(C,)`, one for each channel. Where `x` is of 16 bits they may be of the
             same type, or float32.
     """
-    if not is_compiling():
-        if not (is_grad_enabled() and (weight.requires_grad or input.requires_grad)):
-            y = _direct(input, weight)
-            if y is not None:
-                return y
-        elif not (transforming() or any_autocast()):
-            try:
-                return _apply(input, weight)
-            except RuntimeError:
-                pass
+    if not is_dynamo_compiling():
+        y = _eager(input, weight)
+        if y is not None:
+            return y  # type: ignore[no-any-return]
     return _prelu(input, weight)
 
 

@@ -7,16 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor, is_grad_enabled
 from torch.autograd.graph import increment_version
-from torch.compiler import is_compiling
+from torch.compiler import is_compiling, is_dynamo_compiling
 
 from ._library import find, library
-from ._operator import define, transforming
+from ._operator import Kept, define, transforming
 from ._vmap import pointwise
 from ._windows import empty_like
-
-
-def _save_output(ctx: Any, inputs: tuple[Any, ...], y: Tensor) -> None:
-    ctx.save_for_backward(y)
 
 
 def _backward(ctx: Any, dy: Tensor) -> Tensor:
@@ -24,25 +20,32 @@ def _backward(ctx: Any, dy: Tensor) -> Tensor:
     return relu_backward(dy, y) if is_grad_enabled() else relu_backward.raw(dy, y)
 
 
-def _save_sign(ctx: Any, inputs: tuple[Any, ...], dx: Tensor) -> None:
-    ctx.save_for_backward(inputs[1])
+def _jvp(ctx: Any, dx: Tensor) -> Tensor:
+    (y,) = ctx.saved_tensors
+    return relu_backward(dx, y)  # type: ignore[no-any-return]
 
 
-def _backward_twice(ctx: Any, ddx: Tensor) -> tuple[Tensor, None]:
+def _backward_twice(ctx: Any, ddx: Tensor) -> tuple[Tensor]:
     # Linear in `dy`, and constant in `y` almost everywhere.
     (y,) = ctx.saved_tensors
-    return relu_backward(ddx, y), None
+    return (relu_backward(ddx, y),)
 
 
-relu_forward = define("ferrolayer::relu", fake=empty_like, save=_save_output, backward=_backward, vmap=pointwise)
+def _jvp_of_backward(ctx: Any, dy: Tensor | None, _: Tensor | None) -> Tensor | None:
+    (y,) = ctx.saved_tensors
+    return None if dy is None else relu_backward(dy, y)
+
+
+relu_forward = define("ferrolayer::relu", fake=empty_like, save=Kept("y"), backward=_backward, jvp=_jvp, vmap=pointwise)
 relu_backward = define(
     "ferrolayer::relu_backward",
     fake=lambda dy, y: empty_like(y),
-    save=_save_sign,
+    save=Kept("y"),
     backward=_backward_twice,
+    jvp=_jvp_of_backward,
     vmap=pointwise,
 )
-_direct, _apply = relu_forward.direct, relu_forward.apply
+_eager = relu_forward.eager
 
 _in_place = find("ferrolayer::relu_")
 torch.library.register_fake("ferrolayer::relu_", lambda x: None, lib=library("ferrolayer"))
@@ -70,13 +73,10 @@ def relu(input: Tensor, inplace: bool = False) -> Tensor:
     """
     if inplace:
         return relu_(input)
-    if not is_compiling():
-        if not (input.requires_grad and is_grad_enabled()):
-            y = _direct(input)
-            if y is not None:
-                return y
-        elif not transforming():
-            return _apply(input)
+    if not is_dynamo_compiling():
+        y = _eager(input)
+        if y is not None:
+            return y  # type: ignore[no-any-return]
     return relu_forward(input)
 
 

@@ -10,15 +10,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, is_grad_enabled
-from torch.compiler import is_compiling
+from torch.compiler import is_dynamo_compiling
 
-from ._operator import define, transforming
+from ._operator import Kept, define
 from ._vmap import elementwise
 from ._windows import empty_like
-
-
-def _save(ctx: Any, inputs: tuple[Any, ...], y: Tensor) -> None:
-    ctx.save_for_backward(inputs[1])
 
 
 def _backward(ctx: Any, dy: Tensor) -> tuple[Tensor, None, None]:
@@ -27,16 +23,29 @@ def _backward(ctx: Any, dy: Tensor) -> tuple[Tensor, None, None]:
     return dx, None, None
 
 
-def _backward_twice(ctx: Any, ddx: Tensor) -> tuple[Tensor, None]:
+def _linearly(ctx: Any, moved: Tensor | None, *_: Tensor | None) -> tuple[Tensor | None]:
+    """Of backward the gradient as well as the tangent, and of forward the tangent."""
     (scale,) = ctx.saved_tensors
-    return scale_add_backward(ddx, scale), None
+    return (None if moved is None else scale_add_backward(moved, scale),)
 
 
-scale_add_forward = define("ferrolayer::scale_add", fake=empty_like, save=_save, backward=_backward, vmap=elementwise)
-scale_add_backward = define(
-    "ferrolayer::scale_add_backward", fake=empty_like, save=_save, backward=_backward_twice, vmap=elementwise
+def _jvp(ctx: Any, *tangents: Tensor | None) -> Tensor | None:
+    # A setting's tangent is none, as it has no gradient.
+    return _linearly(ctx, *tangents)[0]
+
+
+scale_add_forward = define(
+    "ferrolayer::scale_add", fake=empty_like, save=Kept("scale"), backward=_backward, jvp=_jvp, vmap=elementwise
 )
-_direct, _apply = scale_add_forward.direct, scale_add_forward.apply
+scale_add_backward = define(
+    "ferrolayer::scale_add_backward",
+    fake=empty_like,
+    save=Kept("scale"),
+    backward=_linearly,
+    jvp=_jvp,
+    vmap=elementwise,
+)
+_eager = scale_add_forward.eager
 
 
 def scale_add(input: Tensor, scale: Tensor | float, constant: Tensor | float) -> Tensor:
@@ -47,15 +56,13 @@ def scale_add(input: Tensor, scale: Tensor | float, constant: Tensor | float) ->
         scale: a number, or a tensor of one element on `x`'s device, which the kernel reads when it runs.
         constant: likewise.
     """
+    tensors = isinstance(scale, Tensor) and isinstance(constant, Tensor)
+    if tensors and not (is_dynamo_compiling() or scale.requires_grad or constant.requires_grad):
+        y = _eager(input, scale, constant)
+        if y is not None:
+            return y  # type: ignore[no-any-return]
     scale, constant = _setting("scale", scale, input), _setting("constant", constant, input)
-    if not is_compiling():
-        if not (input.requires_grad and is_grad_enabled()):
-            y = _direct(input, scale, constant)
-            if y is not None:
-                return y
-        elif not transforming():
-            return _apply(input, scale, constant)
-    return scale_add_forward(input, scale, constant)
+    return scale_add_forward(input, scale, constant)  # type: ignore[no-any-return]
 
 
 def add_constant(input: Tensor, constant: Tensor | float) -> Tensor:

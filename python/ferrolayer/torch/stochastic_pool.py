@@ -11,14 +11,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, is_grad_enabled
-from torch.compiler import is_compiling
+from torch.compiler import is_dynamo_compiling
 
-from ._operator import define, differentiably, transforming
+from ._operator import Kept, define, differentiably, pushforward
 from ._vmap import folding, looping
-from ._windows import Size2, check, empty_image, gather, index_type, output_size, window
-
-# After `x` or `state`, or after `indices` and the image's height and width: kh, kw, sh, sw, ph, pw, ceil_mode.
-_ARGUMENTS = 7
+from ._windows import Size2, check, empty_image, gather, index_type, normalise, output_size
 
 
 def _fake_inference(x: Tensor, *rest: Any) -> Tensor:
@@ -37,41 +34,42 @@ def _fake_backward(dy: Tensor, indices: Tensor, height: int, width: int, *rest: 
     return empty_image(indices, (*indices.shape[:2], height, width), dy.dtype)
 
 
-def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    x, _, *rest = inputs
-    ctx.arguments = (*x.shape[2:], *rest)
-    ctx.save_for_backward(output[1])
-
-
-def _backward(ctx: Any, dy: Tensor | None, _: Any = None) -> tuple[Tensor | None, ...]:
+def _backward(ctx: Any, dy: Tensor | None, _: Any = None) -> tuple[Tensor | None, None]:
     if dy is None:
-        return (None,) * (2 + _ARGUMENTS)
+        return None, None
     (indices,) = ctx.saved_tensors
     backward = stochastic_pool_backward if is_grad_enabled() else stochastic_pool_backward.raw
-    return backward(dy, indices, *ctx.arguments), *(None,) * (1 + _ARGUMENTS)
+    _, _, height, width = ctx.shape
+    return backward(dy, indices, height, width, *ctx.numbers), None
 
 
-def _save_indices(ctx: Any, inputs: tuple[Any, ...], dx: Tensor) -> None:
-    _, indices, _, _, *ctx.arguments = inputs
-    ctx.save_for_backward(indices)
-
-
-def _backward_twice(ctx: Any, ddx: Tensor) -> tuple[Tensor | None, ...]:
+def _picked(ctx: Any, x: Tensor) -> Tensor:
+    """The elements of `x` that were drawn."""
     (indices,) = ctx.saved_tensors
-    *w, _ = ctx.arguments
-    return gather(ddx, indices, tuple(w)), *(None,) * (3 + _ARGUMENTS)
+    *w, _ = ctx.numbers[-7:]
+    return gather(x, indices, tuple(w))
 
 
-def _save_input(ctx: Any, inputs: tuple[Any, ...], y: Tensor) -> None:
-    x, *ctx.arguments = inputs
-    ctx.save_for_backward(x)
+def _jvp(ctx: Any, dx: Tensor, *_: None) -> Tensor:
+    return _picked(ctx, dx)
+
+
+def _backward_twice(ctx: Any, ddx: Tensor) -> tuple[Tensor]:
+    return (_picked(ctx, ddx),)
+
+
+def _jvp_of_backward(ctx: Any, dy: Tensor, *_: None) -> Tensor:
+    (indices,) = ctx.saved_tensors
+    return stochastic_pool_backward(dy, indices, *ctx.numbers)  # type: ignore[no-any-return]
 
 
 def _backward_expectation(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
     # Rare: the mean is for evaluation. So its gradient is made of other operations.
-    (x,) = ctx.saved_tensors
-    (dx,) = differentiably(lambda x: reference_expectation(x, *ctx.arguments), (x,), (True,), dy)
-    return dx, *(None,) * _ARGUMENTS
+    return differentiably(lambda x: reference_expectation(x, *ctx.numbers), ctx.saved_tensors, (True,), dy)
+
+
+def _jvp_expectation(ctx: Any, dx: Tensor, *_: None) -> Tensor:
+    return pushforward(lambda x: reference_expectation(x, *ctx.numbers), ctx.saved_tensors, (dx,))
 
 
 def reference_expectation(x: Tensor, kh: int, kw: int, sh: int, sw: int, ph: int, pw: int, ceil_mode: bool) -> Tensor:
@@ -92,25 +90,33 @@ stochastic_pool_forward = define(
     # Draws depend on where an output stands in the batch, so that a batch of vmap is not one of images.
     "ferrolayer::stochastic_pool",
     fake=_fake,
-    save=_save,
+    save=Kept("indices", shape="x"),
     backward=_backward,
+    jvp=_jvp,
     vmap=looping,
 )
 stochastic_pool_backward = define(
     "ferrolayer::stochastic_pool_backward",
     fake=_fake_backward,
-    save=_save_indices,
+    save=Kept("indices"),
     backward=_backward_twice,
+    jvp=_jvp_of_backward,
     vmap=folding(0, 1),
 )
 expectation = define(
     "ferrolayer::stochastic_pool_inference",
     fake=_fake_inference,
-    save=_save_input,
+    save=Kept("x"),
     backward=_backward_expectation,
+    jvp=_jvp_expectation,
     vmap=folding(0),
 )
-_direct, _apply = stochastic_pool_forward.direct, stochastic_pool_forward.apply
+_eager = stochastic_pool_forward.eager
+
+
+def _numbers(kernel_size: Size2, stride: Size2 | None, padding: Size2, ceil_mode: bool) -> tuple[int, ...]:
+    """The operators': kh, kw, sh, sw, ph, pw, ceil_mode; backward's have the image's height and width first."""
+    return *normalise("stochastic_pool2d", kernel_size, stride, padding), ceil_mode
 
 
 def stochastic_pool2d(
@@ -137,27 +143,22 @@ def stochastic_pool2d(
     Returns:
         `(N, C, Ho, Wo)` or `(C, Ho, Wo)`: see `avg_pool2d`.
     """
-    eager = not is_compiling()
-    w = window("stochastic_pool2d", kernel_size, stride, padding, eager)
+    numbers = _numbers(kernel_size, stride, padding, ceil_mode)
     if input.dim() != 4:
-        check(input, w, 1, 1, ceil_mode)
+        check(input, numbers[:6], 1, 1, ceil_mode)
         images = input.unsqueeze(0)
         return stochastic_pool2d(images, kernel_size, stride, padding, ceil_mode, training, generator).squeeze(0)
-    rest = (*w, ceil_mode)
     try:
         if not training:
-            return expectation(input, *rest)
+            return expectation(input, *numbers)  # type: ignore[no-any-return]
         state = _draw_state(input.device, generator)
-        if eager:
-            if not (input.requires_grad and is_grad_enabled()):
-                outputs = _direct(input, state, *rest)
-                if outputs is not None:
-                    return outputs[0]
-            elif not transforming():
-                return _apply(input, state, rest)
-        return stochastic_pool_forward(input, state, *rest)[0]
+        if not is_dynamo_compiling():
+            y = _eager(input, state, *numbers)
+            if y is not None:
+                return y  # type: ignore[no-any-return]
+        return stochastic_pool_forward(input, state, *numbers)[0]  # type: ignore[no-any-return]
     except RuntimeError:
-        check(input, w, 1, 1, ceil_mode)
+        check(input, numbers[:6], 1, 1, ceil_mode)
         raise
 
 
