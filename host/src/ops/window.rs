@@ -450,7 +450,7 @@ pub(crate) fn band_dims(launch: kernels::band::BandLaunch) -> cuda_std::launch::
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::rows::Run;
+    use crate::ops::rows::{Run, zip_strided};
 
     fn outputs(window: Window, image: [usize; 2]) -> [usize; 2] {
         window.output_size("test", image).unwrap()

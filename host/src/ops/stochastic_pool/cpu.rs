@@ -59,6 +59,7 @@ fn draw<T: Real, P: Position>(windows: &Windows, state: &[u64], x: &[T], y: &mut
 }
 
 /// Whether a sum over a window's elements cannot be what they are weighed by as they are.
+#[expect(clippy::neg_cmp_op_on_partial_ord, reason = "NaN is special too")]
 fn is_special<C: Compute>(sum: C) -> bool {
     !(sum < C::infinity())
 }

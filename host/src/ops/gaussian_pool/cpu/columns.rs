@@ -146,7 +146,7 @@ pub(super) struct Outputs<'a, C> {
 impl<'a, C: Compute> Outputs<'a, C> {
     pub fn new(axis: &'a Axis, weights: Vec<&'a Weights<C>>) -> Self {
         let margin = (axis.size - 1) / axis.stride;
-        let columns = axis.image.div_ceil(axis.stride) + (axis.stride - 1 + axis.padding) / axis.stride;
+        let columns = axis.image.div_ceil(axis.stride) + axis.padding.div_ceil(axis.stride);
         let length = margin + columns.max(axis.output);
         // Column `remainder + q * stride` is at tap `j` of output `q + (remainder + padding - j) / stride`.
         let terms = (axis.padding..axis.padding + axis.stride.min(axis.image)).map(|begin| {
