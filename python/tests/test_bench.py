@@ -95,6 +95,21 @@ def test_only_what_is_asked_for(tmp_path: Path) -> None:
     ]
 
 
+def test_targets_on_the_cpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, threads = tmp_path / "targets.jsonl", torch.get_num_threads()
+    some = ("--ops", "prelu", "relu", "--types", "f32", "--layouts", "NCHW", "--no-compile", "--runs", "1")
+    try:
+        assert bench("--device", "cpu", "--targets", "--threads", "1", *some, "--output", path) == 0
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(threads)
+    # Only what has a goal, at a tenth of the batch.
+    found = [(row.op, row.pass_, row.shape) for row in rows.read(path)]
+    assert found == [("prelu", pass_, (6, 256, 56, 56)) for pass_ in ("forward", "backward")]
+    told = capsys.readouterr().out
+    assert "one thread a side" in told and "of 2 rows within 1.5 times eager PyTorch's time" in told
+
+
 def test_compares_with_an_earlier_run(measured: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert bench("--report", measured, "--compare", measured) == 0
     assert "0 slower and 0 faster" in capsys.readouterr().out
@@ -169,7 +184,7 @@ def test_the_compiled_side(monkeypatch: pytest.MonkeyPatch) -> None:
     cpu = torch.device("cpu")
     (case,) = cases(["prelu"], which="tiny", batch=1)
     for pass_ in passes("prelu"):
-        row = Bench(cpu, machine(cpu), CpuTimer(), runs=1, compiled=True).row(case, pass_, "f32", "NCHW")
+        row = Bench(cpu, machine(cpu), CpuTimer(1), runs=1, compiled=True).row(case, pass_, "f32", "NCHW")
         assert row.compiled_us is not None and row.compiled_ratio is not None
 
 

@@ -2,7 +2,9 @@
 //!
 //! All functions are accurate (errors below one unit in the last place unless said) and give the same bits on the
 //! device and on the emulated grid: rounding is IEEE's, subnormals are kept, and what PTX has no accurate
-//! instruction for is Rust, compiled for both. Nothing is contracted: `a * b + c` rounds twice, [`fma`] once.
+//! instruction for is Rust, compiled for both. Nothing is contracted: `a * b + c` rounds twice, [`fma`] once. On the host
+//! conversions have no branches and ask for no instructions that a processor may lack, so that loops of them become vector
+//! instructions; `half`'s own have both.
 
 use half::{bf16, f16};
 
@@ -121,7 +123,18 @@ pub fn f16_to_f32(x: f16) -> f32 {
     }
     #[cfg(not(target_arch = "nvptx64"))]
     {
-        if x.is_nan() { f32::from_bits(0x7fff_ffff) } else { x.to_f32() }
+        const EXPONENT: u32 = f16::INFINITY.to_bits() as u32;
+        /// 2^-14, the smallest normal `f16`.
+        const SMALLEST: u32 = (127 - 14) << 23;
+        let magnitude = u32::from(x.to_bits()) & 0x7fff;
+        let sign = (u32::from(x.to_bits()) & 0x8000) << 16;
+        // Exponent and digits where `f32` has them, the exponent by 112 too small; a subnormal's digits stand behind the 1
+        // of the smallest normal, which is taken away again.
+        let normal = (magnitude << 13) + (112 << 23);
+        let subnormal = (f32::from_bits((magnitude << 13) | SMALLEST) - f32::from_bits(SMALLEST)).to_bits();
+        let finite = if magnitude < f16::MIN_POSITIVE.to_bits().into() { subnormal } else { normal };
+        let number = if magnitude == EXPONENT { f32::INFINITY.to_bits() } else { finite };
+        f32::from_bits(if magnitude > EXPONENT { 0x7fff_ffff } else { number | sign })
     }
 }
 
@@ -140,7 +153,22 @@ pub fn f32_to_f16(x: f32) -> f16 {
     }
     #[cfg(not(target_arch = "nvptx64"))]
     {
-        if x.is_nan() { f16::from_bits(0x7fff) } else { f16::from_f32(x) }
+        const INFINITY: u32 = f32::INFINITY.to_bits();
+        /// 2^16, beyond all `f16`.
+        const LARGE: u32 = (127 + 16) << 23;
+        /// 2^-14, the smallest normal `f16`.
+        const SMALLEST: u32 = (127 - 14) << 23;
+        /// 2^-1, whose last digit is a subnormal's.
+        const HALF: u32 = (127 - 1) << 23;
+        let magnitude = x.to_bits() & 0x7fff_ffff;
+        let sign = (x.to_bits() >> 16) & 0x8000;
+        // Ties to even by adding just under one half, and the last digit that stays. What passes the largest number
+        // becomes the infinity by its carry.
+        let normal = magnitude.wrapping_sub(112 << 23).wrapping_add(0xfff + ((magnitude >> 13) & 1)) >> 13;
+        let subnormal = (f32::from_bits(magnitude) + f32::from_bits(HALF)).to_bits().wrapping_sub(HALF);
+        let finite = if magnitude < SMALLEST { subnormal } else { normal };
+        let number = if magnitude < LARGE { finite } else { f16::INFINITY.to_bits().into() };
+        f16::from_bits(if magnitude > INFINITY { 0x7fff } else { (number | sign) as u16 })
     }
 }
 
@@ -165,6 +193,8 @@ pub fn f32_to_bf16(x: f32) -> bf16 {
     }
     #[cfg(not(target_arch = "nvptx64"))]
     {
-        if x.is_nan() { bf16::from_bits(0x7fff) } else { bf16::from_f32(x) }
+        // Ties to even by adding just under one half, and the last digit that stays.
+        let number = x.to_bits().wrapping_add(0x7fff + ((x.to_bits() >> 16) & 1)) >> 16;
+        bf16::from_bits(if x.is_nan() { 0x7fff } else { number as u16 })
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use multiversion::multiversion;
 use rayon::prelude::*;
 
 use super::allocator::{Allocation, Allocator};
@@ -145,6 +146,29 @@ impl Cpu {
     pub fn map_in_place<T: Real>(&self, out: &mut [T], f: impl Fn(T::Compute) -> T::Compute + Sync) {
         out.par_chunks_mut(CHUNK).run(1, |out| out.iter_mut().for_each(|out| *out = T::narrow(f(out.widen()))));
     }
+}
+
+/// [`accumulate`] for each of `out`.
+#[multiversion(targets("x86_64+avx2"))]
+pub(crate) fn accumulate_all<T: Real>(out: &mut [T], results: &[T::Compute], beta: T::Compute) {
+    for (out, result) in out.iter_mut().zip(results) {
+        accumulate(out, *result, beta);
+    }
+}
+
+/// `values`, to compute with: themselves where that is their type, else converted once, in `room`.
+pub(crate) fn widened<'a, T: Real>(values: &'a [T], room: &'a mut Vec<T::Compute>) -> &'a [T::Compute] {
+    if let Some(values) = T::as_compute(values) {
+        return values;
+    }
+    room.resize(values.len(), T::Compute::of(0.0));
+    widen_all(room, values);
+    room
+}
+
+#[multiversion(targets("x86_64+avx2"))]
+fn widen_all<T: Real>(out: &mut [T::Compute], values: &[T]) {
+    out.iter_mut().zip(values).for_each(|(out, value)| *out = value.widen());
 }
 
 /// `out = result + beta * out`, rounded to `T` once; with `beta = 0`, `out` is not read.

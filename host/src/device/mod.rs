@@ -12,6 +12,7 @@ use std::str::FromStr;
 
 pub use allocator::{Allocator, Foreign, Request};
 pub use cpu::{Cpu, accumulate};
+pub(crate) use cpu::{accumulate_all, widened};
 pub use gpu::{Gpu, GpuBuffer, GpuOptions, GpuSlice, GpuSliceMut, Graph, KernelModule, Mark, Workspace, tiles};
 
 /// What driver and GPUs this machine has ([`presence`]), and which PTX a GPU takes.

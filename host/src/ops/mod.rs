@@ -6,6 +6,7 @@
 
 mod parts;
 mod route;
+mod rows;
 mod window;
 
 pub mod adam;

@@ -3,13 +3,9 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use kernels::window::{Nchw, Nhwc, Order};
-use rayon::prelude::*;
-
-use crate::device::accumulate;
 use crate::device::explain::{self, Because};
-use crate::device::tasks::Tasks;
-use crate::{Element, Error, Layout, Real, Result, Tensor, check};
+use crate::{Element, Error, Layout, Result, Tensor, check};
+use kernels::window::{Nchw, Nhwc, Order};
 
 /// Size, stride, padding and dilation of a two-dimensional window, each as `[vertical, horizontal]`.
 ///
@@ -312,33 +308,6 @@ impl Windows {
         output * self.window.stride[axis] + position * self.window.dilation[axis] - self.window.padding[axis]
     }
 
-    /// For each column of the window, the runs of a row of outputs for which it is inside the image.
-    pub fn runs(&self) -> Vec<Run> {
-        let (pixel, stride) = (self.pixel(), self.window.stride[1]);
-        let mut runs = Vec::new();
-        for column in 0..self.window.size[1] {
-            let outputs = self.outputs_at(1, column);
-            if outputs.is_empty() {
-                continue;
-            }
-            let first = self.coordinate(1, outputs.start, column);
-            if pixel == 1 {
-                runs.push(Run { column, outputs, first, stride });
-            } else if stride == 1 {
-                let outputs = outputs.start * pixel..outputs.end * pixel;
-                runs.push(Run { column, outputs, first: first * pixel, stride });
-            } else {
-                runs.extend(outputs.enumerate().map(|(number, output)| Run {
-                    column,
-                    outputs: output * pixel..(output + 1) * pixel,
-                    first: (first + number * stride) * pixel,
-                    stride: 1,
-                }));
-            }
-        }
-        runs
-    }
-
     /// The outputs along `axis` whose windows reach into `inputs`; with dilation also some that step over them.
     pub fn outputs_over(&self, axis: usize, inputs: &Range<usize>) -> Range<usize> {
         let (stride, padding) = (self.window.stride[axis], self.window.padding[axis]);
@@ -347,17 +316,6 @@ impl Windows {
         let end = (inputs.end + padding).div_ceil(stride).min(self.output[axis]);
         first.min(end)..end
     }
-}
-
-/// Elements of a row of outputs at which the same column of the window is at every `stride`th element of a row of inputs,
-/// from `first` on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Run {
-    /// The window's.
-    pub column: usize,
-    pub outputs: Range<usize>,
-    pub first: usize,
-    pub stride: usize,
 }
 
 /// Runs a block with `$order` as the type by which kernels know a layout.
@@ -483,98 +441,10 @@ pub(crate) fn band_dims(launch: kernels::band::BandLaunch) -> cuda_std::launch::
     cuda_std::launch::LaunchDims::new(launch.grid, launch.block).with_shared(launch.shared)
 }
 
-/// Elements that one task on the CPU takes: long enough to hide the task's cost, short enough for its caches.
-const TASK: usize = 32 * 1024;
-
-/// Rows of as many elements that make one task; at least one.
-pub(crate) fn rows_per_task(line: usize) -> usize {
-    (TASK / line).max(1)
-}
-
-/// `out = f's results`, rounded once: `f` gets memory for them, `out` itself where its elements are what is computed with,
-/// else `room`. It has to write all of it.
-#[inline(always)]
-pub(crate) fn rounding<T: Real>(out: &mut [T], room: &mut Vec<T::Compute>, f: impl FnOnce(&mut [T::Compute])) {
-    if let Some(out) = T::as_compute_mut(out) {
-        return f(out);
-    }
-    room.resize(out.len(), T::Compute::of(0.0));
-    f(room);
-    out.iter_mut().zip(room).for_each(|(out, result)| *out = T::narrow(*result));
-}
-
-/// `dx = result + beta * dx`, with the result of `f` for bands of whole rows of the windows' planes of inputs.
-///
-/// `f` gets the plane, its rows in this band, and zeros to add the result to: with `beta = 0` these are `dx` itself where
-/// its elements are what is computed with. Bands run on all threads. What a band is does not depend on the number of
-/// threads.
-pub(crate) fn for_each_band<T: Real>(
-    dx: &mut [T],
-    windows: &Windows,
-    beta: f64,
-    f: impl Fn(usize, Range<usize>, &mut [T::Compute]) + Sync,
-) {
-    let (line, zero, beta) = (windows.input_line(), T::Compute::of(0.0), T::Compute::of(beta));
-    let (plane, band) = (windows.input[0].saturating_mul(line), rows_per_task(line).min(windows.input[0]));
-    dx.par_chunks_mut(plane).enumerate().run(TASK.div_ceil(plane), |(plane, dx)| {
-        dx.par_chunks_mut(band * line).enumerate().run(1, |(index, dx)| {
-            let rows = index * band..index * band + dx.len() / line;
-            if beta == zero
-                && let Some(dx) = T::as_compute_mut(dx)
-            {
-                dx.fill(zero);
-                return f(plane, rows, dx);
-            }
-            let mut result = vec![zero; dx.len()];
-            f(plane, rows, &mut result);
-            for (dx, result) in dx.iter_mut().zip(result) {
-                accumulate(dx, result, beta);
-            }
-        });
-    });
-}
-
-/// Calls `f` with each of `out` and every `stride`th element of `line` from its first on; `line` reaches as far as that.
-///
-/// The strides that networks use get loops that the compiler turns into vector instructions.
-#[inline(always)]
-pub(crate) fn zip_strided<A, T: Copy>(
-    out: impl ExactSizeIterator<Item = A> + DoubleEndedIterator,
-    line: &[T],
-    stride: usize,
-    mut f: impl FnMut(A, T),
-) {
-    debug_assert!(out.len() == 0 || (out.len() - 1) * stride < line.len(), "the line ends before the outputs");
-    match stride {
-        1 => out.zip(line).for_each(|(out, value)| f(out, *value)),
-        2 => zip_chunks::<2, _, _>(out, line, f),
-        3 => zip_chunks::<3, _, _>(out, line, f),
-        4 => zip_chunks::<4, _, _>(out, line, f),
-        _ => out.zip(line.iter().step_by(stride)).for_each(|(out, value)| f(out, *value)),
-    }
-}
-
-/// [`zip_strided`] with a stride that is known when it is compiled.
-#[inline(always)]
-fn zip_chunks<const STRIDE: usize, A, T: Copy>(
-    mut out: impl ExactSizeIterator<Item = A> + DoubleEndedIterator,
-    line: &[T],
-    mut f: impl FnMut(A, T),
-) {
-    let (chunks, rest) = line.as_chunks::<STRIDE>();
-    // The last element may have fewer neighbours.
-    if let [value, ..] = rest
-        && out.len() > chunks.len()
-        && let Some(out) = out.next_back()
-    {
-        f(out, *value);
-    }
-    out.zip(chunks).for_each(|(out, chunk)| f(out, chunk[0]));
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ops::rows::{Run, zip_strided};
 
     fn outputs(window: Window, image: [usize; 2]) -> [usize; 2] {
         window.output_size("test", image).unwrap()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,10 +35,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--passes", choices=PASSES, default=list(PASSES), help=f"only these: {', '.join(PASSES)}", **several
     )
-    parser.add_argument("--device", default="cuda", help="cuda, cuda:N, or cpu (the same table without shares)")
+    parser.add_argument(
+        "--device", default="cuda", help="cuda, cuda:N, or cpu (batches a tenth as large, and no shares)"
+    )
+    parser.add_argument(
+        "--threads", type=_positive, metavar="N", help="of each side on the CPU (default: as many as PyTorch's)"
+    )
     parser.add_argument(
         "--runs",
-        type=_runs,
+        type=_positive,
         default=50,
         metavar="N",
         help="timed runs of each side, or --overhead's rounds (default: 50)",
@@ -46,6 +52,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--quick", action="store_true", help="f32, NCHW, few shapes (on the CPU tiny ones), not compiled"
     )
     instead = parser.add_mutually_exclusive_group()
+    instead.add_argument(
+        "--targets", action="store_true", help="only the passes that have a goal (on the CPU a time, beside PyTorch's)"
+    )
     instead.add_argument(
         "--sweep",
         action="store_true",
@@ -92,6 +101,10 @@ def run(arguments: argparse.Namespace) -> int:
     if kind not in ("cpu", "cuda") or (number and not number.isdigit()):
         return _refuse(f"--device {arguments.device}: expected cuda, cuda:N or cpu")
     if kind == "cpu":
+        threads = arguments.threads or torch.get_num_threads()
+        torch.set_num_threads(threads)
+        # Read when the first pass starts the library's threads.
+        os.environ["RAYON_NUM_THREADS"] = str(threads)
         return _measure(arguments, torch.device("cpu"), earlier)
     if not torch.cuda.is_available():
         return _refuse("PyTorch finds no GPU (see python -m ferrolayer doctor); --device cpu measures the CPU")
@@ -133,12 +146,13 @@ def _measure(arguments: argparse.Namespace, device: torch.device, earlier: list[
     from .measure import Bench
     from .timing import CpuTimer, GpuTimer
 
-    timer = CpuTimer() if device.type == "cpu" else GpuTimer(device)
+    timer = CpuTimer(torch.get_num_threads()) if device.type == "cpu" else GpuTimer(device)
     where = machine(device, timer.copy_gbps)
     bench = Bench(device, where, timer, arguments.runs, compiled=not (arguments.no_compile or arguments.quick))
     method = f"medians of {arguments.runs} runs or more a side, in turns; backward alone, by torch.autograd.grad; "
     if device.type == "cpu":
-        method += f"{torch.get_num_threads()} threads"
+        threads = torch.get_num_threads()
+        method += "one thread a side, its own time" if threads == 1 else f"{threads} threads a side, by the clock"
     else:
         method += "by events, inputs rotated past the cache"
     print(report.heading(where, method), flush=True)
@@ -190,7 +204,8 @@ def _plan(arguments: argparse.Namespace, device: torch.device) -> Iterator[tuple
         if arguments.sizes:
             some = sizes([op], 64 << 20 if cpu else 8 << 30, DTYPES[types[0]].itemsize)
         else:
-            some = cases([op], which=_which(arguments, cpu), batch=CPU_BATCH if cpu and not arguments.quick else 1)
+            which = _which(arguments, cpu)
+            some = cases([op], which=which, batch=CPU_BATCH if cpu and which != "tiny" else 1)
         for case in some:
             # A series of sizes is of one type and one layout.
             for dtype in types[:1] if arguments.sizes else types:
@@ -198,7 +213,8 @@ def _plan(arguments: argparse.Namespace, device: torch.device) -> Iterator[tuple
                 possible = [layout for layout in layouts(op) if layout not in LAYOUTS or layout in wanted]
                 for layout in possible[:1] if arguments.sizes else possible:
                     for pass_ in passes(op):
-                        if pass_ in arguments.passes:
+                        # Inference has no goal.
+                        if pass_ in arguments.passes and not (arguments.targets and pass_ == "inference"):
                             yield case, pass_, dtype, layout
 
 
@@ -206,16 +222,18 @@ def _which(arguments: argparse.Namespace, cpu: bool) -> str:
     """The list of shapes."""
     if arguments.sweep:
         return "sweep"
+    if arguments.targets:
+        return "targets"
     if arguments.quick:
         return "tiny" if cpu else "tables"
     return "all"
 
 
-def _runs(text: str) -> int:
-    runs = int(text)
-    if runs < 1:
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
         raise argparse.ArgumentTypeError("at least 1")
-    return runs
+    return number
 
 
 def _refuse(sentence: str) -> int:

@@ -26,9 +26,12 @@ def _file() -> dict[str, Any]:
 
 
 def of(op: str, which: str) -> list[Shape]:
-    """The shapes of an op, with options: `tiny`, `tables`, `sweep`, or `all`, which begins with the tables'."""
-    (group,) = (group for group in _file()["groups"] if op in group["ops"])
-    found = group["tables"] + group["all"] if which == "all" else group[which]
+    """The shapes of an op, with options: `tiny`, `tables`, `sweep`, `targets`; `all` begins with the tables'."""
+    if which == "targets":
+        found = [(goal["shape"], goal["options"]) for goal in _file()["targets"] if goal["op"] == op]
+    else:
+        (group,) = (group for group in _file()["groups"] if op in group["ops"])
+        found = group["tables"] + group["all"] if which == "all" else group[which]
     return [(tuple(shape), options) for shape, options in found]
 
 

@@ -42,7 +42,8 @@ fn f32_to_halves() {
     });
     let ties_b16 =
         (0..=u16::MAX).flat_map(|bits| [0x7fff, 0x8000, 0x8001].map(|low| f32::from_bits(u32::from(bits) << 16 | low)));
-    for x in ties16.chain(ties_b16).chain(many_floats()) {
+    let ties_subnormal = (0..2048u16).map(|digit| (f32::from(digit) + 0.5) * f16::from_bits(1).to_f32());
+    for x in ties16.chain(ties_b16).chain(ties_subnormal).chain(many_floats()) {
         let (half, brain) = (float::f32_to_f16(x).to_bits(), float::f32_to_bf16(x).to_bits());
         if x.is_nan() {
             assert_eq!((half, brain), (0x7fff, 0x7fff));

@@ -5,7 +5,7 @@ use rayon::prelude::*;
 use super::{Averages, Backward, Forward};
 use crate::device::tasks::Tasks;
 use crate::device::{Cpu, OnCpu};
-use crate::ops::window::{for_each_band, rounding, rows_per_task, zip_strided};
+use crate::ops::rows::{for_each_band, rounding, rows_per_task, zip_strided};
 use crate::{Compute, Real, Result};
 
 impl Averages {

@@ -8,7 +8,7 @@ use super::{FlatIndices, Forward, Indices, Windows};
 use crate::device::tasks::Tasks;
 use crate::device::{Cpu, OnCpu};
 use crate::ops::route::for_indices;
-use crate::ops::window::{Run, rounding, rows_per_task, zip_strided};
+use crate::ops::rows::{Run, rounding, rows_per_task, zip_strided};
 use crate::{Compute, Real, Result};
 
 impl<T: Real> OnCpu for Forward<'_, T> {
@@ -36,7 +36,7 @@ fn maxima<T: Real>(windows: &Windows, x: &[T], y: &mut [T]) {
                     }
                 });
             }
-            columns.sweep(windows, x, row, |_, run, line| {
+            windows.sweep(&columns.runs, x, row, |_, run, line| {
                 zip_strided(y[run.outputs.clone()].iter_mut(), line, run.stride, |y, x| {
                     *y = if wins(x.widen(), *y) { x.widen() } else { *y };
                 });
@@ -66,7 +66,7 @@ fn maxima_and_indices<T: Real, P: Position>(windows: &Windows, x: &[T], y: &mut 
                         }
                     });
                 }
-                columns.sweep(windows, x, row, |position, run, line| {
+                windows.sweep(&columns.runs, x, row, |position, run, line| {
                     let (maxima, best) = (&mut y[run.outputs.clone()], &mut best[run.outputs.clone()]);
                     take_greater(maxima, best, position, line, run.stride);
                 });
@@ -109,31 +109,20 @@ struct Columns {
 
 impl Columns {
     fn new(windows: &Windows) -> Self {
-        let (size, outputs, pixel) = (windows.window.size[1], windows.output[1], windows.pixel());
+        let (outputs, pixel) = (windows.output[1], windows.pixel());
         let first = |output| windows.positions_inside(1, output).start as u32;
         Self {
             runs: windows.runs(),
             first: (0..outputs).flat_map(|output| std::iter::repeat_n(first(output), pixel)).collect(),
-            few: pixel == 1 && outputs < size,
+            few: windows.few_outputs(),
         }
     }
 
-    /// Calls `f` for each position of the windows of one row of the output (counted over all planes) in row-major order:
-    /// with the position, the run of its outputs, and the input from the run's first element on.
-    #[inline(always)]
-    fn sweep<T>(&self, windows: &Windows, x: &[T], row: usize, mut f: impl FnMut(u32, &Run, &[T])) {
-        for_each_line(windows, x, row, |i, line| {
-            for run in &self.runs {
-                f((i * windows.window.size[1] + run.column) as u32, run, &line[run.first..]);
-            }
-        });
-    }
-
-    /// Calls `f` for the elements of the same windows, of pixels of one element, each window's in row-major order: with
-    /// the output, the position and the element.
+    /// Calls `f` for the elements of the windows of one row of the output, of pixels of one element, each window's in row-major
+    /// order: with the output, the position and the element.
     #[inline(always)]
     fn scan<T: Real>(&self, windows: &Windows, x: &[T], row: usize, mut f: impl FnMut(usize, u32, T)) {
-        for_each_line(windows, x, row, |i, line| {
+        windows.for_each_line(x, row, |i, line| {
             for output in 0..windows.output[1] {
                 let columns = windows.positions_inside(1, output);
                 if columns.is_empty() {
@@ -145,16 +134,6 @@ impl Columns {
                 elements.zip(position..).for_each(|(x, position)| f(output, position, *x));
             }
         });
-    }
-}
-
-/// Calls `f` with each row inside the image of the windows of one row of the output, and that row of the input.
-#[inline(always)]
-fn for_each_line<T>(windows: &Windows, x: &[T], row: usize, mut f: impl FnMut(usize, &[T])) {
-    let (height, length) = (windows.input[0], windows.input_line());
-    let (plane, row) = (row / windows.output[0], row % windows.output[0]);
-    for i in windows.positions_inside(0, row) {
-        f(i, &x[(plane * height + windows.coordinate(0, row, i)) * length..][..length]);
     }
 }
 

@@ -1,3 +1,9 @@
+//! By segments: elements next to each other that have one slope, or, where those would be few, a slope each.
+
+use std::iter;
+use std::ops::Range;
+
+use multiversion::multiversion;
 use rayon::prelude::*;
 
 use super::{Backward, Forward, Layout};
@@ -5,133 +11,223 @@ use crate::device::tasks::Tasks;
 use crate::device::{Cpu, OnCpu, accumulate};
 use crate::{Compute, Out, Real, Result};
 
-/// Elements that one task takes; also the unit of the fixed order in which `dalpha` is summed.
-const CHUNK: usize = 16 * 1024;
+/// Elements that one task takes, about; also the unit of the fixed order in which `dalpha` is summed.
+const TASK: usize = 16 * 1024;
 
-impl Layout {
-    /// Whole images that make about one chunk; at least one.
-    fn images_per_task(&self) -> usize {
-        (CHUNK / (self.channels * self.inner).max(1)).max(1)
-    }
-}
+/// Neighbours with one slope that are enough for a loop of their own.
+const ENOUGH: usize = 128;
+
+/// Elements with a slope each that are gone over at once, at least where there are so many.
+const PERIOD: usize = 1024;
 
 #[inline(always)]
 fn slope<C: Compute>(x: C, alpha: C) -> C {
     if x > C::zero() { C::one() } else { alpha }
 }
 
-impl<T: Real> OnCpu for Forward<'_, T> {
-    fn on_cpu(self, cpu: &Cpu) -> Result<()> {
-        let alpha = self.alpha.host()?;
-        let y = self.y.host_mut()?;
-        let x = self.x.map(|x| x.host()).transpose()?;
-        if let [alpha] = *alpha {
-            let prelu = |x| slope(x, alpha) * x;
-            match x {
-                Some(x) => cpu.map(y, 0.0, [x], |[x]| prelu(x)),
-                None => cpu.map_in_place(y, prelu),
-            }
-            return Ok(());
+/// Which elements have which slope. A segment lies in one *row*: the neighbours with one slope, or those with a slope each.
+enum Slopes<'a, C> {
+    /// Row `i` has the slope `alpha[i % alpha.len()]`.
+    OneARow { alpha: &'a [C], row: usize },
+    /// Each row has these: all of `alpha`, several times over where they are few, `inner` elements with each.
+    OneAnElement { alphas: Vec<C>, inner: usize, channels: usize },
+}
+
+/// What the elements of a segment have.
+#[derive(Clone, Copy)]
+enum Slope<'a, C> {
+    One(C),
+    Each(&'a [C]),
+}
+
+impl<'a, C: Compute> Slopes<'a, C> {
+    fn new(layout: Layout, alpha: &'a [C]) -> Self {
+        let Layout { outer, channels, inner } = layout;
+        if channels == 1 {
+            return Self::OneARow { alpha, row: outer * inner };
         }
-        let Layout { channels, inner, .. } = self.layout;
-        let task = self.layout.images_per_task() * channels * inner;
-        let of_plane = |plane: usize| {
-            let alpha = alpha[plane % channels];
-            move |x: T| T::narrow(slope(x.widen(), alpha) * x.widen())
+        if inner >= ENOUGH {
+            return Self::OneARow { alpha, row: inner };
+        }
+        let times = PERIOD.div_ceil(channels * inner);
+        let once = alpha.iter().flat_map(|&alpha| iter::repeat_n(alpha, inner));
+        Self::OneAnElement { alphas: iter::repeat_n(once, times).flatten().collect(), inner, channels }
+    }
+
+    /// Elements that a task takes: in whole rows where those are of slopes each.
+    fn task(&self) -> usize {
+        match self {
+            Self::OneARow { .. } => TASK,
+            Self::OneAnElement { alphas, .. } => (TASK / alphas.len()).max(1) * alphas.len(),
+        }
+    }
+
+    /// The segments of some elements, by their slopes and places.
+    fn segments(&self, elements: Range<usize>) -> impl Iterator<Item = (Slope<'_, C>, Range<usize>)> {
+        let row = match self {
+            Self::OneARow { row, .. } => *row,
+            Self::OneAnElement { alphas, .. } => alphas.len(),
         };
-        match x {
-            Some(x) => y.par_chunks_mut(task).zip(x.par_chunks(task)).run(1, |(y, x)| {
-                for (plane, (y, x)) in y.chunks_mut(inner).zip(x.chunks(inner)).enumerate() {
-                    let prelu = of_plane(plane);
-                    y.iter_mut().zip(x).for_each(|(y, &x)| *y = prelu(x));
-                }
-            }),
-            None => y.par_chunks_mut(task).run(1, |y| {
-                for (plane, y) in y.chunks_mut(inner).enumerate() {
-                    let prelu = of_plane(plane);
-                    y.iter_mut().for_each(|y| *y = prelu(*y));
-                }
-            }),
+        (elements.start / row..elements.end.div_ceil(row)).map(move |number| {
+            let places = elements.start.max(number * row)..elements.end.min((number + 1) * row);
+            let slope = match self {
+                Self::OneARow { alpha, .. } => Slope::One(alpha[number % alpha.len()]),
+                Self::OneAnElement { alphas, .. } => Slope::Each(&alphas[..places.len()]),
+            };
+            (slope, places)
+        })
+    }
+
+    /// Adds the sums of a task to those of the channels.
+    fn add(&self, elements: Range<usize>, parts: &[f64], sums: &mut [f64]) {
+        match self {
+            Self::OneARow { alpha, row } => {
+                let rows = elements.start / row..;
+                rows.zip(parts).for_each(|(row, part)| sums[row % alpha.len()] += part);
+            }
+            Self::OneAnElement { inner, channels, .. } => {
+                let channel = |place: usize| place / inner % channels;
+                parts.iter().enumerate().for_each(|(place, part)| sums[channel(place)] += part);
+            }
         }
+    }
+}
+
+impl<T: Real> OnCpu for Forward<'_, T> {
+    fn on_cpu(self, _: &Cpu) -> Result<()> {
+        let (alpha, y) = (self.alpha.host()?, self.y.host_mut()?);
+        let x = self.x.map(|x| x.host()).transpose()?;
+        let slopes = Slopes::new(self.layout, alpha);
+        let task = slopes.task();
+        y.par_chunks_mut(task).enumerate().run(1, |(i, y)| {
+            let first = i * task;
+            for (slope, places) in slopes.segments(first..first + y.len()) {
+                let y = &mut y[places.start - first..places.end - first];
+                let x = x.map(|x| &x[places]);
+                match slope {
+                    Slope::One(alpha) => values(y, x, iter::repeat(alpha)),
+                    Slope::Each(alphas) => values(y, x, alphas.iter().copied()),
+                }
+            }
+        });
         Ok(())
+    }
+}
+
+#[multiversion(targets("x86_64+avx2"))]
+fn values<T: Real>(y: &mut [T], x: Option<&[T]>, alphas: impl Iterator<Item = T::Compute>) {
+    match x {
+        Some(x) => {
+            for ((y, x), alpha) in y.iter_mut().zip(x).zip(alphas) {
+                *y = T::narrow(slope(x.widen(), alpha) * x.widen());
+            }
+        }
+        None => {
+            for (y, alpha) in y.iter_mut().zip(alphas) {
+                *y = T::narrow(slope(y.widen(), alpha) * y.widen());
+            }
+        }
     }
 }
 
 impl<T: Real> OnCpu for Backward<'_, T> {
-    fn on_cpu(self, cpu: &Cpu) -> Result<()> {
+    fn on_cpu(self, _: &Cpu) -> Result<()> {
         let (x, alpha, dy) = (self.x.host()?, self.alpha.host()?, self.dy.host()?);
-        if let Some(dx) = self.dx {
-            input_gradient(self.layout, cpu, x, alpha, dy, dx)?;
-        }
-        if let Some(dalpha) = self.dalpha {
-            let beta = T::Compute::of(dalpha.beta);
-            let sums = slope_gradient(self.layout, x, dy);
-            for (out, sum) in dalpha.tensor.host_mut()?.iter_mut().zip(sums) {
-                accumulate(out, T::Compute::of(sum), beta);
+        let slopes = Slopes::new(self.layout, alpha);
+        let (dx, beta) = match self.dx {
+            Some(Out { tensor, beta }) => (Some(tensor.host_mut()?), T::Compute::of(beta)),
+            None => (None, T::Compute::of(0.0)),
+        };
+        let pass = Pass { slopes: &slopes, x, dy, beta, sums: self.dalpha.is_some() };
+        let task = slopes.task();
+        let elements = |i: usize| i * task..x.len().min((i + 1) * task);
+        let parts: Vec<Vec<f64>> = match dx {
+            Some(dx) => {
+                let tasks = dx.par_chunks_mut(task).enumerate();
+                tasks.map(|(i, dx)| pass.task(elements(i), Some(dx))).gather(1)
             }
+            None => (0..x.len().div_ceil(task)).into_par_iter().map(|i| pass.task(elements(i), None)).gather(1),
+        };
+        let Some(Out { tensor, beta }) = self.dalpha else { return Ok(()) };
+        let mut sums = vec![0.0; self.layout.channels];
+        for (i, parts) in parts.iter().enumerate() {
+            slopes.add(elements(i), parts, &mut sums);
+        }
+        for (out, sum) in tensor.host_mut()?.iter_mut().zip(sums) {
+            accumulate(out, T::Compute::of(sum), T::Compute::of(beta));
         }
         Ok(())
     }
 }
 
-fn input_gradient<T: Real>(
-    layout: Layout,
-    cpu: &Cpu,
-    x: &[T],
-    alpha: &[T::Compute],
-    dy: &[T],
-    dx: Out<'_, T>,
-) -> Result<()> {
-    let (dx, beta) = (dx.tensor.host_mut()?, dx.beta);
-    if let [alpha] = *alpha {
-        cpu.map(dx, beta, [x, dy], |[x, dy]| slope(x, alpha) * dy);
-        return Ok(());
-    }
-    let beta = T::Compute::of(beta);
-    let task = layout.images_per_task() * layout.channels * layout.inner;
-    dx.par_chunks_mut(task).zip(x.par_chunks(task).zip(dy.par_chunks(task))).run(1, |(dx, (x, dy))| {
-        let planes = dx.chunks_mut(layout.inner).zip(x.chunks(layout.inner).zip(dy.chunks(layout.inner)));
-        for (plane, (dx, (x, dy))) in planes.enumerate() {
-            let alpha = alpha[plane % layout.channels];
-            for (dx, (&x, &dy)) in dx.iter_mut().zip(x.iter().zip(dy)) {
-                accumulate(dx, slope(x.widen(), alpha) * dy.widen(), beta);
-            }
-        }
-    });
-    Ok(())
+/// A backward pass, of which tasks take some elements.
+struct Pass<'a, T: Real> {
+    slopes: &'a Slopes<'a, T::Compute>,
+    x: &'a [T],
+    dy: &'a [T],
+    beta: T::Compute,
+    /// Whether sums for the slopes are asked for.
+    sums: bool,
 }
 
-/// `sum of x * dy where x <= 0` per channel, in f64 and in an order that does not depend on the number of threads.
-fn slope_gradient<T: Real>(layout: Layout, x: &[T], dy: &[T]) -> Vec<f64> {
-    let mut sums = vec![0.0; layout.channels];
-    if layout.channels == 1 && layout.outer == 1 {
-        let parts: Vec<f64> =
-            x.par_chunks(CHUNK).zip(dy.par_chunks(CHUNK)).map(|(x, dy)| negative_part(x, dy)).gather(1);
-        sums[0] = parts.iter().sum();
-        return sums;
-    }
-    let task = layout.images_per_task() * layout.channels * layout.inner;
-    let parts: Vec<Vec<f64>> = x
-        .par_chunks(task)
-        .zip(dy.par_chunks(task))
-        .map(|(x, dy)| {
-            let mut part = vec![0.0; layout.channels];
-            for (plane, (x, dy)) in x.chunks(layout.inner).zip(dy.chunks(layout.inner)).enumerate() {
-                part[plane % layout.channels] += negative_part(x, dy);
+impl<T: Real> Pass<'_, T> {
+    /// The gradient of some elements, and the sums for the slopes: one for each segment, or one for each of a row's elements.
+    fn task(&self, elements: Range<usize>, mut dx: Option<&mut [T]>) -> Vec<f64> {
+        let first = elements.start;
+        let mut sums = Vec::new();
+        for (slope, places) in self.slopes.segments(elements) {
+            let (x, dy) = (&self.x[places.clone()], &self.dy[places.clone()]);
+            if let Some(dx) = &mut dx {
+                let dx = &mut dx[places.start - first..places.end - first];
+                match slope {
+                    Slope::One(alpha) => gradient(dx, x, dy, iter::repeat(alpha), self.beta),
+                    Slope::Each(alphas) => gradient(dx, x, dy, alphas.iter().copied(), self.beta),
+                }
             }
-            part
-        })
-        .gather(1);
-    for part in parts {
-        for (sum, part) in sums.iter_mut().zip(part) {
-            *sum += part;
+            match slope {
+                _ if !self.sums => {}
+                Slope::One(_) => sums.push(sum(x, dy)),
+                Slope::Each(alphas) => {
+                    sums.resize(alphas.len().max(sums.len()), 0.0);
+                    add_terms(&mut sums, x, dy);
+                }
+            }
         }
+        sums
     }
-    sums
 }
 
-/// NaN counts as not positive, so that it comes out as NaN.
-fn negative_part<T: Real>(x: &[T], dy: &[T]) -> f64 {
-    let terms = x.iter().zip(dy).map(|(&x, &dy)| if x.f64() > 0.0 { 0.0 } else { x.f64() * dy.f64() });
-    terms.sum()
+#[multiversion(targets("x86_64+avx2"))]
+fn gradient<T: Real>(dx: &mut [T], x: &[T], dy: &[T], alphas: impl Iterator<Item = T::Compute>, beta: T::Compute) {
+    for ((dx, (x, dy)), alpha) in dx.iter_mut().zip(x.iter().zip(dy)).zip(alphas) {
+        accumulate(dx, slope(x.widen(), alpha) * dy.widen(), beta);
+    }
+}
+
+/// The part of an element in the gradient of its slope. NaN counts as not positive, so that it comes out as NaN.
+#[inline(always)]
+fn term<T: Real>(x: T, dy: T) -> f64 {
+    let product = x.widen().f64() * dy.widen().f64();
+    if x.widen() > T::Compute::of(0.0) { 0.0 } else { product }
+}
+
+/// The sum of all terms, over eight sums side by side so that it vectorises.
+#[multiversion(targets("x86_64+avx2"))]
+fn sum<T: Real>(x: &[T], dy: &[T]) -> f64 {
+    let mut sums = [0.0; 8];
+    let ((x, x_rest), (dy, dy_rest)) = (x.as_chunks::<8>(), dy.as_chunks::<8>());
+    for (x, dy) in x.iter().zip(dy) {
+        for i in 0..8 {
+            sums[i] += term(x[i], dy[i]);
+        }
+    }
+    let rest: f64 = x_rest.iter().zip(dy_rest).map(|(&x, &dy)| term(x, dy)).sum();
+    sums.into_iter().sum::<f64>() + rest
+}
+
+#[multiversion(targets("x86_64+avx2"))]
+fn add_terms<T: Real>(sums: &mut [f64], x: &[T], dy: &[T]) {
+    for (sum, (&x, &dy)) in sums.iter_mut().zip(x.iter().zip(dy)) {
+        *sum += term(x, dy);
+    }
 }

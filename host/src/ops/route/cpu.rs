@@ -1,9 +1,13 @@
+use std::ops::Range;
+
 use kernels::window::Position;
+use multiversion::multiversion;
 
 use super::{Backward, for_indices};
-use crate::device::{Cpu, OnCpu};
-use crate::ops::window::{Windows, for_each_band};
-use crate::{Real, Result};
+use crate::device::{Cpu, OnCpu, widened};
+use crate::ops::rows::for_each_band;
+use crate::ops::window::{Window, Windows};
+use crate::{Compute, Real, Result};
 
 impl<T: Real> OnCpu for Backward<'_, T> {
     fn on_cpu(self, _: &Cpu) -> Result<()> {
@@ -15,32 +19,148 @@ impl<T: Real> OnCpu for Backward<'_, T> {
     }
 }
 
+/// Elements of a pixel, and positions of a window, from which on and up to which it is quicker to ask of all a pixel's
+/// elements whether they came from a position, for each position, than of each from which it came.
+const LARGE_PIXEL: usize = 8;
+const SMALL_WINDOW: usize = 16;
+
 fn gradient<T: Real, P: Position>(windows: &Windows, dy: &[T], indices: &[P], dx: &mut [T], beta: f64) {
-    let (steps, width, pixel) = (steps(windows), windows.input[1], windows.pixel());
+    let steps = Steps::new(windows);
+    let by_positions = steps.pixel >= LARGE_PIXEL && windows.window.positions() <= SMALL_WINDOW;
     let (output_height, output_line) = (windows.output[0], windows.output_line());
-    let ([stride_down, stride_right], [above, left]) = (windows.window.stride, windows.window.padding);
     // A band has one owner, which scatters in the outputs' order: the sums are the same for any number of threads.
     for_each_band(dx, windows, beta, |plane, rows, dx| {
+        let mut room = Vec::new();
         for row in windows.outputs_over(0, &rows) {
             let first = (plane * output_height + row) * output_line;
-            let (dy, indices) = (&dy[first..][..output_line], &indices[first..][..output_line]);
-            for (column, (dy, indices)) in dy.chunks_exact(pixel).zip(indices.chunks_exact(pixel)).enumerate() {
-                for (channel, (dy, index)) in dy.iter().zip(indices).enumerate() {
-                    let Some((down, right)) = steps.get(index.widen() as usize) else { continue };
-                    // What lies before the band or the image wraps round to far after it.
-                    let y = (row * stride_down + down).wrapping_sub(above + rows.start);
-                    let x = (column * stride_right + right).wrapping_sub(left);
-                    if y < rows.len() && x < width {
-                        dx[(y * width + x) * pixel + channel] += dy.widen();
-                    }
-                }
+            let dy = widened(&dy[first..][..output_line], &mut room);
+            let indices = &indices[first..][..output_line];
+            if by_positions {
+                spread(windows, row, dy, indices, &rows, dx);
+                continue;
             }
+            let cut_off = |columns: Range<usize>, dx: &mut [_]| {
+                for column in columns {
+                    let pixel = column * steps.pixel..(column + 1) * steps.pixel;
+                    steps.scatter_cut_off([row, column], &dy[pixel.clone()], &indices[pixel], &rows, dx);
+                }
+            };
+            let inside = &steps.inside;
+            let [begin, end] = [inside.start, inside.end].map(|column| column * steps.pixel);
+            cut_off(0..inside.start, dx);
+            steps.scatter(steps.first([row, inside.start], &rows), &dy[begin..end], &indices[begin..end], dx);
+            cut_off(inside.end..windows.output[1], dx);
         }
     });
 }
 
-/// From the window's first position to each, row-major: rows down and columns right.
-fn steps(windows: &Windows) -> Vec<(usize, usize)> {
-    let ([height, width], [down, right]) = (windows.window.size, windows.window.dilation);
-    (0..height).flat_map(|i| (0..width).map(move |j| (i * down, j * right))).collect()
+/// One row of outputs into some rows of inputs, all channels of a pixel at once.
+#[multiversion(targets("x86_64+avx2"))]
+fn spread<C: Compute, P: Position>(
+    windows: &Windows,
+    row: usize,
+    dy: &[C],
+    indices: &[P],
+    rows: &Range<usize>,
+    dx: &mut [C],
+) {
+    let (pixel, width, lines) = (windows.pixel(), windows.input[1], windows.positions_inside(0, row));
+    for (column, (dy, indices)) in dy.chunks_exact(pixel).zip(indices.chunks_exact(pixel)).enumerate() {
+        let columns = windows.positions_inside(1, column);
+        for i in lines.clone() {
+            let y = windows.coordinate(0, row, i);
+            if !rows.contains(&y) {
+                continue;
+            }
+            for j in columns.clone() {
+                let position = (i * windows.window.size[1] + j) as u32;
+                let first = ((y - rows.start) * width + windows.coordinate(1, column, j)) * pixel;
+                for (dx, (dy, index)) in dx[first..][..pixel].iter_mut().zip(dy.iter().zip(indices)) {
+                    *dx += if index.widen() == position { *dy } else { C::zero() };
+                }
+            }
+        }
+    }
+}
+
+/// Where the positions of the windows are.
+struct Steps<'a> {
+    windows: &'a Windows,
+    pixel: usize,
+    /// From a window's first position to each, row-major: rows down and columns right.
+    steps: Vec<[usize; 2]>,
+    /// The same in elements.
+    elements: Vec<usize>,
+    /// The columns of outputs whose windows lie between the image's left and right edges.
+    inside: Range<usize>,
+}
+
+impl<'a> Steps<'a> {
+    fn new(windows: &'a Windows) -> Self {
+        let ([height, width], [down, right]) = (windows.window.size, windows.window.dilation);
+        let (pixel, line) = (windows.pixel(), windows.input_line());
+        let steps: Vec<_> = (0..height).flat_map(|i| (0..width).map(move |j| [i * down, j * right])).collect();
+        let elements = steps.iter().map(|[down, right]| down * line + right * pixel).collect();
+        let (from_first, to_last) = (windows.outputs_at(1, 0), windows.outputs_at(1, width - 1));
+        Self { windows, pixel, steps, elements, inside: from_first.start..to_last.end.max(from_first.start) }
+    }
+
+    /// From the first element of these rows to that of an output's window, which lies between the image's left and right
+    /// edges; what lies before these rows wraps round.
+    fn first(&self, [row, column]: [usize; 2], rows: &Range<usize>) -> usize {
+        let Window { stride, padding, .. } = self.windows.window;
+        let y = (row * stride[0]).wrapping_sub(padding[0] + rows.start);
+        let x = (column * stride[1]).wrapping_sub(padding[1]);
+        y.wrapping_mul(self.windows.input[1]).wrapping_add(x).wrapping_mul(self.pixel)
+    }
+
+    /// Outputs of neighbouring windows that lie between the image's left and right edges, the first of them from `first` on.
+    fn scatter<C: Compute, P: Position>(&self, first: usize, dy: &[C], indices: &[P], dx: &mut [C]) {
+        // What lies above or below these rows is not in `dx`. An index that forward never gives may pass the window's last
+        // position: then it names none.
+        let mut add = |begin: usize, dy: &C, index: &P| {
+            if let Some(place) = self.elements.get(index.widen() as usize)
+                && let Some(dx) = dx.get_mut(begin.wrapping_add(*place))
+            {
+                *dx += *dy;
+            }
+        };
+        let step = self.windows.window.stride[1] * self.pixel;
+        if self.pixel == 1 {
+            let mut begin = first;
+            for (dy, index) in dy.iter().zip(indices) {
+                add(begin, dy, index);
+                begin = begin.wrapping_add(step);
+            }
+            return;
+        }
+        for (column, (dy, indices)) in dy.chunks_exact(self.pixel).zip(indices.chunks_exact(self.pixel)).enumerate() {
+            let begin = first.wrapping_add(column * step);
+            for (channel, (dy, index)) in dy.iter().zip(indices).enumerate() {
+                add(begin.wrapping_add(channel), dy, index);
+            }
+        }
+    }
+
+    /// The outputs, one of each channel, of a window that passes the image's left or right edge.
+    fn scatter_cut_off<C: Compute, P: Position>(
+        &self,
+        [row, column]: [usize; 2],
+        dy: &[C],
+        indices: &[P],
+        rows: &Range<usize>,
+        dx: &mut [C],
+    ) {
+        let ([stride_down, stride_right], [above, left]) = (self.windows.window.stride, self.windows.window.padding);
+        let width = self.windows.input[1];
+        for (channel, (dy, index)) in dy.iter().zip(indices).enumerate() {
+            let Some([down, right]) = self.steps.get(index.widen() as usize) else { continue };
+            // What lies before these rows or the image wraps round to far after it.
+            let y = (row * stride_down + down).wrapping_sub(above + rows.start);
+            let x = (column * stride_right + right).wrapping_sub(left);
+            if y < rows.len() && x < width {
+                dx[(y * width + x) * self.pixel + channel] += *dy;
+            }
+        }
+    }
 }

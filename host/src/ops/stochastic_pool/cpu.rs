@@ -1,13 +1,16 @@
+use std::hint::select_unpredictable;
+
 use kernels::philox;
 use kernels::stochastic_pool::{SMALL, state};
 use kernels::window::Position;
+use multiversion::multiversion;
 use rayon::prelude::*;
 
 use super::{Advance, Forward, Inference, Windows};
 use crate::device::tasks::Tasks;
-use crate::device::{Cpu, OnCpu};
+use crate::device::{Cpu, OnCpu, accumulate_all};
 use crate::ops::route::for_indices;
-use crate::ops::window::rows_per_task;
+use crate::ops::rows::{Run, rows_per_task, zip_strided};
 use crate::{Compute, DType, Real, Result};
 
 /// The same as the kernels', operation for operation: with 16 and 32 bits both draw the same.
@@ -31,25 +34,150 @@ impl OnCpu for Advance<'_> {
 }
 
 fn draw<T: Real, P: Position>(windows: &Windows, state: &[u64], x: &[T], y: &mut [T], indices: &mut [P]) {
-    let (seed, offset) = (state[state::SEED], state[state::OFFSET]);
-    let (line, pixel, [height, width]) = (windows.output_line(), windows.pixel(), windows.output);
+    let (line, height, runs, few) = (windows.output_line(), windows.output[0], windows.runs(), windows.few_outputs());
     let rows = y.par_chunks_mut(line).zip(indices.par_chunks_mut(line));
-    rows.enumerate().run(rows_per_task(line), |(number, (y, indices))| {
-        let (plane, row) = (number / height, number % height);
-        for (place, (y, index)) in y.iter_mut().zip(indices).enumerate() {
-            let (column, channel) = (place / pixel, place % pixel);
-            let output = ((plane * pixel + channel) * height + row) * width + column;
-            let uniform = uniform(philox::numbers(seed, offset, output as u64));
-            let elements = Elements { windows, x, plane, channel, row, column };
-            let (weights, sum) = elements.weights();
-            let (position, value) = elements.draw(uniform, weights, sum);
-            *y = T::narrow(value);
-            *index = P::narrow(position as u32);
+    rows.enumerate().run_with(
+        rows_per_task(line),
+        || Row::new(line),
+        |row, (number, (y, indices))| {
+            row.uniforms(windows, state, number);
+            if !few {
+                row.sums(windows, &runs, x, number);
+                row.draw(windows, &runs, x, number);
+                accumulate_all(y, &row.drawn, T::Compute::of(0.0));
+                indices.iter_mut().zip(&row.positions).for_each(|(index, position)| *index = P::narrow(*position));
+            }
+            for place in (0..line).filter(|place| few || is_special(row.sums[*place])) {
+                let elements = Elements::new(windows, x, [number / height, number % height], place);
+                let (weights, sum) = elements.weights();
+                let (position, value) = elements.draw(row.uniforms[place], weights, sum);
+                y[place] = T::narrow(value);
+                indices[place] = P::narrow(position as u32);
+            }
+        },
+    );
+}
+
+/// Whether a sum over a window's elements cannot be what they are weighed by as they are.
+#[expect(clippy::neg_cmp_op_on_partial_ord, reason = "NaN is special too")]
+fn is_special<C: Compute>(sum: C) -> bool {
+    !(sum < C::infinity())
+}
+
+/// What is known of a row of outputs, all of one length.
+struct Row<C> {
+    uniforms: Vec<C>,
+    /// Of `a` over the windows.
+    sums: Vec<C>,
+    /// The part of the sums that is drawn by.
+    until: Vec<C>,
+    /// Of `a` up to a position.
+    so_far: Vec<C>,
+    drawn: Vec<C>,
+    positions: Vec<u32>,
+}
+
+impl<C: Compute> Row<C> {
+    fn new(line: usize) -> Self {
+        let [uniforms, sums, until, so_far, drawn] = [(); 5].map(|()| vec![C::zero(); line]);
+        Self { uniforms, sums, until, so_far, drawn, positions: vec![0; line] }
+    }
+
+    /// The numbers that outputs are drawn by: those of their places in a row-major tensor.
+    fn uniforms(&mut self, windows: &Windows, state: &[u64], number: usize) {
+        let (pixel, [height, width]) = (windows.pixel(), windows.output);
+        let first = (number / height * pixel * height + number % height) * width;
+        let counter = [state[state::SEED], state[state::OFFSET]];
+        if pixel == 1 {
+            return uniforms(&mut self.uniforms, counter, first as u64, 1);
         }
+        for (column, uniforms_) in self.uniforms.chunks_exact_mut(pixel).enumerate() {
+            uniforms(uniforms_, counter, (first + column) as u64, (height * width) as u64);
+        }
+    }
+
+    fn sums<T: Real<Compute = C>>(&mut self, windows: &Windows, runs: &[Run], x: &[T], number: usize) {
+        self.sums.fill(C::zero());
+        windows.sweep(runs, x, number, |_, run, line| add(&mut self.sums[run.outputs.clone()], line, run.stride));
+    }
+
+    /// What is expected of a draw, by the sums.
+    fn mean<T: Real<Compute = C>>(&mut self, windows: &Windows, runs: &[Run], x: &[T], number: usize) {
+        self.drawn.fill(C::zero());
+        windows.sweep(runs, x, number, |_, run, line| {
+            let outputs = run.outputs.clone();
+            add_expected(&mut self.drawn[outputs.clone()], &self.sums[outputs], line, run.stride);
+        });
+    }
+
+    /// By the sums and the uniform numbers.
+    fn draw<T: Real<Compute = C>>(&mut self, windows: &Windows, runs: &[Run], x: &[T], number: usize) {
+        self.drawn.fill(C::zero());
+        self.so_far.fill(C::zero());
+        self.positions.fill(windows.window.positions() as u32);
+        for (until, (uniform, sum)) in self.until.iter_mut().zip(self.uniforms.iter().zip(&self.sums)) {
+            *until = *uniform * *sum;
+        }
+        windows.sweep(runs, x, number, |position, run, line| {
+            let outputs = run.outputs.clone();
+            let (so_far, until) = (&mut self.so_far[outputs.clone()], &self.until[outputs.clone()]);
+            let drawn = (&mut self.drawn[outputs.clone()], &mut self.positions[outputs]);
+            pass(drawn, so_far, until, position, line, run.stride);
+        });
+    }
+}
+
+/// One position of a row of windows, added to `sum p_i a_i`.
+#[multiversion(targets("x86_64+avx2"))]
+fn add_expected<T: Real>(means: &mut [T::Compute], sums: &[T::Compute], line: &[T], stride: usize) {
+    let zero = T::Compute::of(0.0);
+    zip_strided(means.iter_mut().zip(sums), line, stride, |(mean, sum), x| {
+        let weight = rectified(x.widen());
+        // A quotient first: squares would pass the largest float, or vanish.
+        let expected = weight / *sum * weight;
+        *mean += if *sum == zero { zero } else { expected };
+    });
+}
+
+/// The numbers of every `step`th element from `first` on.
+#[multiversion(targets("x86_64+avx2"))]
+fn uniforms<C: Compute>(out: &mut [C], [seed, offset]: [u64; 2], first: u64, step: u64) {
+    for (i, out) in (0..).zip(out) {
+        *out = uniform(philox::numbers(seed, offset, first + i * step));
+    }
+}
+
+/// One position of a row of windows, every `stride`th element of `line`, added to the sums.
+#[multiversion(targets("x86_64+avx2"))]
+fn add<T: Real>(sums: &mut [T::Compute], line: &[T], stride: usize) {
+    zip_strided(sums.iter_mut(), line, stride, |sum, x| *sum += rectified(x.widen()));
+}
+
+/// One position of a row of windows is drawn where it has a weight and the sum of those before has not passed `until`: the
+/// last such position stays.
+///
+/// Not for AVX2, of whose masked stores the compiler makes use here: on some processors they take ten times as long as others.
+#[multiversion(targets("x86_64+sse4.1"))]
+fn pass<T: Real>(
+    (drawn, positions): (&mut [T::Compute], &mut [u32]),
+    so_far: &mut [T::Compute],
+    until: &[T::Compute],
+    position: u32,
+    line: &[T],
+    stride: usize,
+) {
+    let outputs = drawn.iter_mut().zip(positions).zip(so_far).zip(until);
+    zip_strided(outputs, line, stride, |(((drawn, drawn_at), so_far), until), x| {
+        let weight = rectified(x.widen());
+        let take = (*so_far <= *until) & (weight > T::Compute::of(0.0));
+        *drawn = select_unpredictable(take, weight, *drawn);
+        *drawn_at = select_unpredictable(take, position, *drawn_at);
+        *so_far += weight;
     });
 }
 
 /// A number from 0 to below 1, of as many bits as the type holds.
+#[inline(always)]
 fn uniform<C: Compute>([first, second, ..]: [u32; 4]) -> C {
     match C::DTYPE {
         DType::F64 => C::of(((u64::from(first) << 32 | u64::from(second)) >> 11) as f64 / (1u64 << 53) as f64),
@@ -63,15 +191,23 @@ impl<T: Real> OnCpu for Inference<'_, T> {
         if y.is_empty() {
             return Ok(());
         }
-        let (line, pixel, height) = (windows.output_line(), windows.pixel(), windows.output[0]);
-        y.par_chunks_mut(line).enumerate().run(rows_per_task(line), |(number, y)| {
-            let (plane, row) = (number / height, number % height);
-            for (place, y) in y.iter_mut().enumerate() {
-                let (column, channel) = (place / pixel, place % pixel);
-                let elements = Elements { windows, x, plane, channel, row, column };
-                *y = T::narrow(elements.mean());
-            }
-        });
+        let (line, height, runs, few) =
+            (windows.output_line(), windows.output[0], windows.runs(), windows.few_outputs());
+        y.par_chunks_mut(line).enumerate().run_with(
+            rows_per_task(line),
+            || Row::new(line),
+            |row, (number, y)| {
+                if !few {
+                    row.sums(windows, &runs, x, number);
+                    row.mean(windows, &runs, x, number);
+                    accumulate_all(y, &row.drawn, T::Compute::of(0.0));
+                }
+                for place in (0..line).filter(|place| few || is_special(row.sums[*place])) {
+                    let elements = Elements::new(windows, x, [number / height, number % height], place);
+                    y[place] = T::narrow(elements.mean());
+                }
+            },
+        );
         Ok(())
     }
 }
@@ -102,6 +238,7 @@ impl Weights {
 }
 
 /// `a`, written so that NaN stays.
+#[inline(always)]
 fn rectified<C: Compute>(x: C) -> C {
     if x <= C::zero() { C::zero() } else { x }
 }
@@ -116,7 +253,13 @@ struct Elements<'a, T> {
     column: usize,
 }
 
-impl<T: Real> Elements<'_, T> {
+impl<'a, T: Real> Elements<'a, T> {
+    /// Of the output at this place in a row of a plane.
+    fn new(windows: &'a Windows, x: &'a [T], [plane, row]: [usize; 2], place: usize) -> Self {
+        let (column, channel) = (place / windows.pixel(), place % windows.pixel());
+        Self { windows, x, plane, channel, row, column }
+    }
+
     /// Calls `f` with the position and the element of each that is inside the image, in row-major order.
     #[inline(always)]
     fn for_each(&self, mut f: impl FnMut(usize, T::Compute)) {

@@ -1,0 +1,172 @@
+//! How CPU versions go over windows: a row of outputs at a time, one position of their windows after another, so that the
+//! innermost loop is over neighbours in memory; or a band of rows of inputs at a time.
+
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use super::window::Windows;
+use crate::Real;
+use crate::device::accumulate_all;
+use crate::device::tasks::Tasks;
+
+/// Elements of a row of outputs at which the same column of the window is at every `stride`th element of a row of inputs,
+/// from `first` on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    /// The window's.
+    pub column: usize,
+    pub outputs: Range<usize>,
+    pub first: usize,
+    pub stride: usize,
+}
+
+impl Windows {
+    /// For each column of the window, the runs of a row of outputs for which it is inside the image.
+    pub fn runs(&self) -> Vec<Run> {
+        let (pixel, stride) = (self.pixel(), self.window.stride[1]);
+        let mut runs = Vec::new();
+        for column in 0..self.window.size[1] {
+            let outputs = self.outputs_at(1, column);
+            if outputs.is_empty() {
+                continue;
+            }
+            let first = self.coordinate(1, outputs.start, column);
+            if pixel == 1 {
+                runs.push(Run { column, outputs, first, stride });
+            } else if stride == 1 {
+                let outputs = outputs.start * pixel..outputs.end * pixel;
+                runs.push(Run { column, outputs, first: first * pixel, stride });
+            } else {
+                runs.extend(outputs.enumerate().map(|(number, output)| Run {
+                    column,
+                    outputs: output * pixel..(output + 1) * pixel,
+                    first: (first + number * stride) * pixel,
+                    stride: 1,
+                }));
+            }
+        }
+        runs
+    }
+
+    /// Whether a row has fewer outputs than a window has columns, so that better one output after another is computed.
+    pub fn few_outputs(&self) -> bool {
+        self.pixel() == 1 && self.output[1] < self.window.size[1]
+    }
+
+    /// Calls `f` for each position of the windows of one row of the output (counted over all planes) in row-major order:
+    /// with the position, the run of its outputs, and the input from the run's first element on. `runs` are
+    /// [`Windows::runs`].
+    #[inline(always)]
+    pub fn sweep<T>(&self, runs: &[Run], x: &[T], row: usize, mut f: impl FnMut(u32, &Run, &[T])) {
+        self.for_each_line(x, row, |i, line| {
+            for run in runs {
+                f((i * self.window.size[1] + run.column) as u32, run, &line[run.first..]);
+            }
+        });
+    }
+
+    /// Calls `f` with each row inside the image of the windows of one row of the output, and that row of the input.
+    #[inline(always)]
+    pub fn for_each_line<T>(&self, x: &[T], row: usize, mut f: impl FnMut(usize, &[T])) {
+        let (height, length) = (self.input[0], self.input_line());
+        let (plane, row) = (row / self.output[0], row % self.output[0]);
+        for i in self.positions_inside(0, row) {
+            f(i, &x[(plane * height + self.coordinate(0, row, i)) * length..][..length]);
+        }
+    }
+}
+
+/// Elements that one task on the CPU takes: long enough to hide the task's cost, short enough for its caches.
+const TASK: usize = 32 * 1024;
+
+/// Rows of as many elements that make one task; at least one.
+pub(crate) fn rows_per_task(line: usize) -> usize {
+    (TASK / line).max(1)
+}
+
+/// `out = f's results`, rounded once: `f` gets memory for them, `out` itself where its elements are what is computed with,
+/// else `room`. It has to write all of it.
+#[inline(always)]
+pub(crate) fn rounding<T: Real>(out: &mut [T], room: &mut Vec<T::Compute>, f: impl FnOnce(&mut [T::Compute])) {
+    if let Some(out) = T::as_compute_mut(out) {
+        return f(out);
+    }
+    room.resize(out.len(), T::Compute::of(0.0));
+    f(room);
+    accumulate_all(out, room, T::Compute::of(0.0));
+}
+
+/// `dx = result + beta * dx`, with the result of `f` for bands of whole rows of the windows' planes of inputs.
+///
+/// `f` gets the plane, its rows in this band, and zeros to add the result to: with `beta = 0` these are `dx` itself where
+/// its elements are what is computed with. Bands run on all threads. What a band is does not depend on the number of
+/// threads.
+pub(crate) fn for_each_band<T: Real>(
+    dx: &mut [T],
+    windows: &Windows,
+    beta: f64,
+    f: impl Fn(usize, Range<usize>, &mut [T::Compute]) + Sync,
+) {
+    let (line, zero, beta) = (windows.input_line(), T::Compute::of(0.0), T::Compute::of(beta));
+    let (height, plane) = (windows.input[0], windows.input[0].saturating_mul(line));
+    let band = rows_per_task(line).min(height);
+    let one = |room: &mut Vec<T::Compute>, plane: usize, first: usize, dx: &mut [T]| {
+        let rows = first..first + dx.len() / line;
+        if beta == zero
+            && let Some(dx) = T::as_compute_mut(dx)
+        {
+            dx.fill(zero);
+            return f(plane, rows, dx);
+        }
+        room.clear();
+        room.resize(dx.len(), zero);
+        f(plane, rows, room);
+        accumulate_all(dx, room, beta);
+    };
+    dx.par_chunks_mut(plane).enumerate().run_with(TASK.div_ceil(plane), Vec::new, |room, (plane, dx)| {
+        if band == height {
+            return one(room, plane, 0, dx);
+        }
+        let bands = dx.par_chunks_mut(band * line).enumerate();
+        bands.run_with(1, Vec::new, |room, (index, dx)| one(room, plane, index * band, dx));
+    });
+}
+
+/// Calls `f` with each of `out` and every `stride`th element of `line` from its first on; `line` reaches as far as that.
+///
+/// The strides that networks use get loops that the compiler turns into vector instructions.
+#[inline(always)]
+pub(crate) fn zip_strided<A, T: Copy>(
+    out: impl ExactSizeIterator<Item = A> + DoubleEndedIterator,
+    line: &[T],
+    stride: usize,
+    mut f: impl FnMut(A, T),
+) {
+    debug_assert!(out.len() == 0 || (out.len() - 1) * stride < line.len(), "the line ends before the outputs");
+    match stride {
+        1 => out.zip(line).for_each(|(out, value)| f(out, *value)),
+        2 => zip_chunks::<2, _, _>(out, line, f),
+        3 => zip_chunks::<3, _, _>(out, line, f),
+        4 => zip_chunks::<4, _, _>(out, line, f),
+        _ => out.zip(line.iter().step_by(stride)).for_each(|(out, value)| f(out, *value)),
+    }
+}
+
+/// [`zip_strided`] with a stride that is known when it is compiled.
+#[inline(always)]
+fn zip_chunks<const STRIDE: usize, A, T: Copy>(
+    mut out: impl ExactSizeIterator<Item = A> + DoubleEndedIterator,
+    line: &[T],
+    mut f: impl FnMut(A, T),
+) {
+    let (chunks, rest) = line.as_chunks::<STRIDE>();
+    // The last element may have fewer neighbours.
+    if let [value, ..] = rest
+        && out.len() > chunks.len()
+        && let Some(out) = out.next_back()
+    {
+        f(out, *value);
+    }
+    out.zip(chunks).for_each(|(out, chunk)| f(out, chunk[0]));
+}
