@@ -91,31 +91,32 @@ impl<T: Real> Backward<'_, T> {
             };
             let x = self.x.gpu::<S>(op, "x")?;
             let (mean, var) = (self.mean.gpu::<f32>(op, "mean")?, self.var.gpu::<f32>(op, "var")?);
-            for_taps!(launch, geometry.axes, TAPS, STRIDE, {
-                if parameters {
-                    let sums = &mut sums;
-                    let launch = GaussianPoolBackwardParametersWalk::<S, TAPS, STRIDE> {
-                        x,
-                        dy,
-                        mean,
-                        var,
-                        dx,
-                        dx_beta,
-                        sums,
-                        geometry,
-                        walk,
-                    };
-                    // SAFETY: `x`, `dy` and `dx` have the shapes and the layout that `geometry` was made of, and the
-                    // parameters theirs; `sums` has four elements for each part of each tile of each plane; the grid and the
-                    // shared memory are the plan's.
-                    unsafe { gpu.launch(dims, launch) }
-                } else {
-                    let Some(dx) = dx.take() else { return Ok(()) };
+            if !parameters {
+                let Some(dx) = dx.take() else { return Ok(()) };
+                return for_taps!(@ (launch.taps, 2), TAPS, STRIDE, {
                     let launch =
                         GaussianPoolBackwardWalk::<S, TAPS, STRIDE> { dy, mean, var, dx, dx_beta, geometry, walk };
-                    // SAFETY: as above.
+                    // SAFETY: `dy` and `dx` have the shapes and the layout that `geometry` was made of, and the parameters
+                    // theirs; the grid and the shared memory are the plan's.
                     unsafe { gpu.launch(dims, launch) }
-                }
+                }; (2, _): (2, 2), (_, _): (6, 2));
+            }
+            for_taps!(launch, geometry.axes, TAPS, STRIDE, {
+                let sums = &mut sums;
+                let launch = GaussianPoolBackwardParametersWalk::<S, TAPS, STRIDE> {
+                    x,
+                    dy,
+                    mean,
+                    var,
+                    dx,
+                    dx_beta,
+                    sums,
+                    geometry,
+                    walk,
+                };
+                // SAFETY: as above, for `x` too; `sums` has four elements for each part of each tile of each plane; the grid and the
+                // shared memory are the plan's.
+                unsafe { gpu.launch(dims, launch) }
             })
         })?;
         drop(why);

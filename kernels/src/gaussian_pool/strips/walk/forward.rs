@@ -14,6 +14,9 @@ const MOST_WINDOWS: usize = 13;
 /// `y[n, c*K + k]` = `x[n, c]` pooled by Gaussian `k` of the channel's set. The grid has a block for each part of each tile
 /// of each group of planes.
 ///
+/// On an H200 0.90 of the copy rate for 3×3 and 0.86 for 11×11 windows, stride 2, f32 (docs/perf): warps wait for each other at
+/// the step's barrier; in 16 bits, and for several Gaussians a plane, what is issued is the limit.
+///
 /// # Safety
 /// The module's. `x` holds the planes, `y` as many for each of `kernels`, `mean` two and `var` `variances` elements for each
 /// Gaussian; `walk` is what [`WalkPlan::forward`](super::WalkPlan::forward) made of `geometry`, whose strides are `STRIDE`.

@@ -1,12 +1,12 @@
 //! Gaussian pooling of planes that follow each other, down their columns: for windows of known taps whose weights are the
 //! same everywhere, which is all but padded ones under `Valid`.
 //!
-//! A block has a few planes side by side, or a part of a wide one, and goes down them in steps of [`rows`] windows; a
-//! thread keeps what the windows that reach into the next step have so far. Nothing is read twice but between the parts of
-//! a plane, and each step's loads are under way while the one before is computed with: a thread holds them in registers.
+//! A block has a few planes side by side, or a part of a wide one, and goes down them in steps of 4 or 8 windows; a thread
+//! keeps what the windows that reach into the next step have so far. Nothing is read twice but between the parts of a plane,
+//! and each step's loads are under way while the one before is computed with: a thread holds them in registers.
 //!
 //! - [`gaussian_pool_forward_walk`]: a thread has a column of the image. It adds each row to the windows over it; those
-//!   that are complete go to shared memory, from where a thread takes four rows of two neighbouring windows and sums along x.
+//!   that are complete go to shared memory, from where a thread takes a window in four rows and sums along x.
 //! - [`gaussian_pool_backward_walk`]: the rows of `dy` go to shared memory; a thread has the columns of the image in which
 //!   a window begins and its next does not yet, spreads four rows of `dy` over them, and those over the rows of the image.
 //! - [`gaussian_pool_backward_parameters_walk`]: the same, with `x` at hand. What each position of a window along one axis
@@ -16,8 +16,8 @@
 //! beside its sums was kept small for that: places and addresses are found once a block, and every row or column is loaded
 //! without asking whether it is in the image where a whole step is.
 //!
-//! `TAPS` is how many windows lie over a pixel along an axis, at most, and [`sizes`] says which windows that is compiled for:
-//! positions that only some of them have are asked for when the kernel runs.
+//! `TAPS` is how many windows lie over a pixel along an axis, at most, and [`CLASSES`] says which windows that is compiled
+//! for: positions that only some of them have are asked for when the kernel runs.
 
 mod backward;
 mod forward;
@@ -34,12 +34,11 @@ use crate::gaussian_pool::{Geometry, SUMS_PER_GAUSSIAN, divide};
 /// Threads of a block of [`gaussian_pool_forward_walk`], at most: two planes of 112 columns, or as many of half and a quarter
 /// of these.
 pub const FORWARD_THREADS: u32 = 224;
-/// Threads of a block of [`gaussian_pool_backward_walk`], at most: smaller ones wait less for each other.
-pub const BACKWARD_THREADS: u32 = 128;
-/// Threads of a block of [`gaussian_pool_backward_parameters_walk`], at most: where there are many positions, each thread
-/// needs more registers.
-pub const fn parameters_threads(taps: u32) -> u32 {
-    if taps > 2 { 128 } else { 224 }
+/// Threads of a block of [`gaussian_pool_backward_walk`], at most.
+pub const BACKWARD_THREADS: u32 = 224;
+/// Threads of a block of [`gaussian_pool_backward_parameters_walk`], at most: few, which wait less for each other.
+pub const fn parameters_threads(stride: u32) -> u32 {
+    if stride == 3 { 128 } else { 64 }
 }
 /// Shared memory of a block that planes are taken together up to, in bytes.
 const TOGETHER: u64 = 80 << 10;
@@ -137,7 +136,9 @@ impl WalkPlan {
 
     /// For the backward pass, `tables` of the weights and their derivatives, 1 or 3; none where the kernels cannot.
     pub fn backward(geometry: &Geometry, variances: u32, tables: u32) -> Option<Self> {
-        if tables == 3 && geometry.kernels > 1 {
+        // Of three columns a thread there are too many sums for 8 windows a step, and 4 are slower than strips.
+        let can = if tables == 3 { geometry.kernels == 1 } else { geometry.axes[0].stride < 3 };
+        if !can {
             return None;
         }
         Self::new(geometry, variances, Pass::Backward(tables))
@@ -163,7 +164,7 @@ impl WalkPlan {
         let most = match pass {
             Pass::Forward => FORWARD_THREADS,
             Pass::Backward(1) => BACKWARD_THREADS,
-            Pass::Backward(_) => parameters_threads(taps),
+            Pass::Backward(_) => parameters_threads(stride),
         };
         // Windows that begin in the image, from the first such on.
         let begun =
@@ -201,12 +202,13 @@ impl WalkPlan {
             (weights + rest) * 4
         };
         let threads = |planes: u32| (planes * columns).next_multiple_of(warp::WARP_SIZE);
+        let quads = rows(pass) / QUAD;
         // From its first plane on a block counts in 32 bits.
         let pixels =
             |axis: fn(&crate::gaussian_pool::Axis) -> u32| u64::from(axis(vertical)) * u64::from(axis(horizontal));
         let of_plane = pixels(|axis| axis.image).max(pixels(|axis| axis.output) * u64::from(geometry.kernels));
         let fits = |&planes: &u32| {
-            let stages = forward || planes * staged <= AHEAD as u32 * threads(planes);
+            let stages = forward || planes * staged * quads <= ahead(quads) * threads(planes);
             let stages = stages && u64::from(planes) * of_plane < 1 << 31;
             threads(planes) <= most && stages && (planes == 1 || shared(planes, threads(planes)) <= TOGETHER)
         };
@@ -240,13 +242,17 @@ impl WalkPlan {
 /// Windows of a step.
 const fn rows(pass: Pass) -> u32 {
     match pass {
-        Pass::Forward => 2 * QUAD,
+        Pass::Forward | Pass::Backward(1) => 2 * QUAD,
         Pass::Backward(_) => QUAD,
     }
 }
 
-/// Fours of rows of `dy` that a thread brings to shared memory in a step, at most.
-const AHEAD: usize = 2;
+/// Fours of rows of `dy` that a thread brings to shared memory in a step, at most: of so many fours of windows.
+const fn ahead(quads: u32) -> u32 {
+    quads + 1
+}
+/// The same of any.
+const AHEAD: usize = 3;
 /// Steps whose rows of `dy` stay in shared memory for the parameters' gradients, with the next one's.
 const RING: u32 = 4;
 
