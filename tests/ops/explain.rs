@@ -4,6 +4,7 @@ use std::process::Command;
 
 use ferrolayer::device::Gpu;
 use ferrolayer::ops::dense::{self, Activation, Gradients};
+use ferrolayer::ops::gaussian_pool::{self, Normalize};
 use ferrolayer::ops::{Window, max_pool, prelu, relu};
 use ferrolayer::{Device, Layout, Out, Tensor};
 
@@ -16,7 +17,8 @@ pub fn tests() -> Vec<Trial> {
     vec![on_cpu(LAUNCHES, launches), on_cpu("explain::says_once_what_was_chosen_and_why", says_once)]
 }
 
-/// A kernel that has no alternative, twice; products of two cuts; planes of both kinds; windows of all.
+/// A kernel that has no alternative, twice; products of two cuts; planes of both kinds; windows of all; Gaussians down columns and by
+/// strips.
 fn launches() -> Outcome {
     let gpu = Device::Gpu(Gpu::emulated());
     let (x, w) = (Tensor::full(&gpu, &[3, 300], 0.5f32)?, Tensor::full(&gpu, &[5, 300], 0.5f32)?);
@@ -44,6 +46,13 @@ fn launches() -> Outcome {
     ] {
         max_pool::forward_inference(&Tensor::full(&gpu, &shape, 1.0f32)?.to_layout(layout)?, &window)?;
     }
+    let (x, mean) = (Tensor::full(&gpu, &[2, 3, 9, 9], 1.0f32)?, Tensor::full(&gpu, &[1, 1, 2], 0.25f32)?);
+    let var = Tensor::full(&gpu, &[1, 1, 1], 1.0f32)?;
+    for (window, normalize) in [(three, Normalize::Window), (three, Normalize::Valid), (five, Normalize::Window)] {
+        let y = gaussian_pool::forward(&x, &mean, &var, &window, normalize)?;
+        let mut dx = x.empty_like()?;
+        gaussian_pool::backward(&x, &mean, &var, &window, normalize, &y, Some(Out::write(&mut dx)), None, None)?;
+    }
     Ok(())
 }
 
@@ -64,6 +73,12 @@ fn says_once() -> Outcome {
     let parts = "2 parts of 152, so that more blocks run";
     let three = "window 3x3 stride 2x2 padding 1x1 dilation 1x1 over 9x9";
     let five = "window 5x4 stride 1x1 padding 0x0";
+    let gaussian = "window 3x3 stride 2x2 padding 1x1 over 9x9, 1 a map";
+    let other = "window 5x4 stride 1x1 padding 0x0 over 9x9, 1 a map";
+    let down = "down columns, planes of a block 6, parts of a plane 1: kernels with 2 taps are compiled in";
+    let by_strips = "by strips of windows";
+    let cut_off = "windows that the padding cuts off have weights of their own";
+    let size = "no kernel down columns has windows of this size";
     let expected = [
         "relu_forward_f32 grid 1 block 256".to_owned(),
         format!("dense_forward_f32_64 grid 1x1x2 block 128: 3x5 sums over 300 {product} {parts}"),
@@ -105,6 +120,16 @@ fn says_once() -> Outcome {
             "max_pool_forward_f32_Nhwc_u8 grid 1 block 15x5x2: {three} with the channels last: an element a thread: no \
                  kernel of this size, or not by four channels"
         ),
+        format!("gaussian_pool_forward_walk_f32_2_2 grid 1 block 96 shared 10144 bytes: {gaussian}: {down}"),
+        format!("gaussian_pool_backward_walk_f32_2_2 grid 1 block 32 shared 1184 bytes: {gaussian}: {down}"),
+        format!(
+            "gaussian_pool_forward_strips_f32_2 grid 1 block 224 shared 5344 bytes: {gaussian}: {by_strips}: {cut_off}"
+        ),
+        format!(
+            "gaussian_pool_backward_strips_f32_2 grid 1 block 256 shared 8896 bytes: {gaussian}: {by_strips}: {cut_off}"
+        ),
+        format!("gaussian_pool_forward_strips_f32_1 grid 1 block 224 shared 1984 bytes: {other}: {by_strips}: {size}"),
+        format!("gaussian_pool_backward_strips_f32_1 grid 1 block 256 shared 1984 bytes: {other}: {by_strips}: {size}"),
     ];
     assert_eq!(said(Some("1"))?, expected.map(|line| format!("ferrolayer: {line}")));
     for off in [None, Some(""), Some("0")] {

@@ -1,6 +1,7 @@
 //! The launches: the table of weights first, then the pass, then, for the parameters' gradients, the sum of its parts.
 
 use cuda_std::launch::{DeviceMemory, LaunchDims};
+use kernels::gaussian_pool::strips::walk::WalkPlan;
 use kernels::gaussian_pool::strips::{
     BACKWARD_BLOCK, FORWARD_BLOCK, GaussianPoolBackwardParametersStrips, GaussianPoolBackwardStrips,
     GaussianPoolForwardStrips, PARAMETERS_BLOCK, Plan as StripsPlan, Strips,
@@ -12,8 +13,9 @@ use kernels::gaussian_pool::{
 };
 
 use super::plan::{self, Plan};
-use super::{Backward, Forward};
+use super::{Backward, Forward, columns};
 use crate::Layout::{ChannelsLast, RowMajor};
+use crate::device::explain::{self, Because};
 use crate::device::{Gpu, OnGpu, for_storage, tiles};
 use crate::{Compute, Error, Out, Real, Result, Tensor};
 
@@ -22,7 +24,7 @@ const FEW_COLUMNS: u32 = 16;
 /// The largest second dimension of a grid.
 const MAX_GRID_Y: u32 = u16::MAX as u32;
 /// Planes and blocks that kernels count, at most.
-const MAX_COUNT: usize = i32::MAX as usize;
+pub(super) const MAX_COUNT: usize = i32::MAX as usize;
 
 /// Runs a block with `$nhwc` as the kernels' parameter of that name.
 macro_rules! for_layout {
@@ -40,20 +42,15 @@ macro_rules! for_layout {
     };
 }
 
-/// Runs a block with `$size` and `$stride` as the parameters of these names of the kernels by strips, which know some sizes
-/// of windows and else take any.
-macro_rules! for_window {
-    ($axes:expr, $size:ident, $stride:ident, $body:expr) => {
-        for_window!(
-            @ [$axes[0].size, $axes[1].size], $axes[0].stride, $size, $stride, $body;
-            ([3, 3], 2): (3, 2); ([11, 11], 2): (11, 2); (_, 1): (0, 1); (_, 2): (0, 2); (_, _): (0, 3);
-        )
+/// Runs a block with `$stride` as the parameter of that name of the kernels by strips.
+macro_rules! for_stride {
+    ($axes:expr, $stride:ident, $body:expr) => {
+        for_stride!(@ $axes[0].stride, $stride, $body; (1): 1, (2): 2, (_): 3)
     };
-    (@ $sizes:expr, $step:expr, $size:ident, $stride:ident, $body:expr; $(($s:pat, $t:pat): ($a:literal, $b:literal);)*) => {
-        match ($sizes, $step) {
-            $(($s, $t) => {
-                const $size: u32 = $a;
-                const $stride: u32 = $b;
+    (@ $step:expr, $stride:ident, $body:expr; $(($s:pat): $a:literal),*) => {
+        match $step {
+            $($s => {
+                const $stride: u32 = $a;
                 $body
             })*
         }
@@ -72,6 +69,9 @@ impl<T: Real> OnGpu for Forward<'_, T> {
             rest => (rest.unwrap_or(0) / along_x.stride + 1).max(FEW_COLUMNS),
         };
         let geometry = geometry(plan, plan.axes.map(|axis| axis.output), columns)?;
+        if let Some(walk) = columns::launch(plan, WalkPlan::forward(&geometry, plan.variances() as u32)) {
+            return self.by_columns(gpu, geometry, walk);
+        }
         if let Some(by_strips) = strips(plan, Strips::forward(&geometry, plan.variances() as u32)) {
             return self.by_strips(gpu, geometry, by_strips);
         }
@@ -101,8 +101,9 @@ impl<T: Real> Forward<'_, T> {
             let (x, y) = (self.x.gpu::<S>(op, "x")?, self.y.gpu_mut::<S>(op, "y")?);
             let (mean, var) = (self.mean.gpu::<f32>(op, "mean")?, self.var.gpu::<f32>(op, "var")?);
             let (dims, strips) = (dims(launch, FORWARD_BLOCK), launch.strips);
-            for_window!(geometry.axes, SIZE, STRIDE, {
-                let launch = GaussianPoolForwardStrips::<S, SIZE, STRIDE> { x, mean, var, y, geometry, strips };
+            let _why = because(&geometry);
+            for_stride!(geometry.axes, STRIDE, {
+                let launch = GaussianPoolForwardStrips::<S, STRIDE> { x, mean, var, y, geometry, strips };
                 // SAFETY: `x` and `y` have the shapes and the layout that `geometry` was made of, and the parameters theirs;
                 // the grid and the shared memory are the plan's.
                 unsafe { gpu.launch(dims, launch) }
@@ -127,7 +128,11 @@ impl<T: Real> OnGpu for Backward<'_, T> {
         if !parameters && self.dx.is_none() {
             return Ok(());
         }
-        let of_strips = Strips::backward(&geometry, plan.variances() as u32, if parameters { 3 } else { 1 });
+        let each = if parameters { 3 } else { 1 };
+        if let Some(walk) = columns::launch(plan, WalkPlan::backward(&geometry, plan.variances() as u32, each)) {
+            return self.by_columns(gpu, geometry, walk);
+        }
+        let of_strips = Strips::backward(&geometry, plan.variances() as u32, each);
         if let Some(by_strips) = strips(plan, of_strips) {
             return self.by_strips(gpu, geometry, by_strips);
         }
@@ -185,6 +190,7 @@ impl<T: Real> Backward<'_, T> {
         let mut workspace = gpu.workspace(parts)?;
         let mut sums = workspace.as_slice_mut();
         let (dims, strips) = (dims(launch, if parameters { PARAMETERS_BLOCK } else { BACKWARD_BLOCK }), launch.strips);
+        let why = because(&geometry);
         for_storage!(T as S, op, "x", gpu, {
             let dy = self.dy.gpu::<S>(op, "dy")?;
             let (mut dx, dx_beta) = match self.dx {
@@ -193,10 +199,10 @@ impl<T: Real> Backward<'_, T> {
             };
             let x = self.x.gpu::<S>(op, "x")?;
             let (mean, var) = (self.mean.gpu::<f32>(op, "mean")?, self.var.gpu::<f32>(op, "var")?);
-            for_window!(geometry.axes, SIZE, STRIDE, {
+            for_stride!(geometry.axes, STRIDE, {
                 if parameters {
                     let sums = &mut sums;
-                    let launch = GaussianPoolBackwardParametersStrips::<S, SIZE, STRIDE> {
+                    let launch = GaussianPoolBackwardParametersStrips::<S, STRIDE> {
                         x,
                         dy,
                         mean,
@@ -214,12 +220,13 @@ impl<T: Real> Backward<'_, T> {
                 } else {
                     let Some(dx) = dx.take() else { return Ok(()) };
                     let launch =
-                        GaussianPoolBackwardStrips::<S, SIZE, STRIDE> { dy, mean, var, dx, dx_beta, geometry, strips };
+                        GaussianPoolBackwardStrips::<S, STRIDE> { dy, mean, var, dx, dx_beta, geometry, strips };
                     // SAFETY: as above.
                     unsafe { gpu.launch(dims, launch) }
                 }
             })
         })?;
+        drop(why);
         if !parameters {
             return Ok(());
         }
@@ -231,7 +238,7 @@ impl<T: Real> Backward<'_, T> {
 }
 
 /// Queues the sum of the parts that blocks have left, of `geometry`'s planes and tiles.
-fn sum_parameters<C: Compute>(
+pub(super) fn sum_parameters<C: Compute>(
     gpu: &Gpu,
     plan: &Plan,
     dmean: Option<Out<'_, C>>,
@@ -261,6 +268,26 @@ fn sum_parameters<C: Compute>(
 fn strips(plan: &Plan, launch: Option<StripsPlan>) -> Option<StripsPlan> {
     let can = plan.layout == RowMajor && plan.planes() > 0;
     launch.filter(|launch| can && launch.blocks <= MAX_COUNT as u64)
+}
+
+/// Why strips were chosen.
+fn because(geometry: &Geometry) -> Because {
+    explain::because(|| {
+        let why = match (geometry.axes.iter().any(|axis| axis.cases > 1), geometry.kernels) {
+            (true, _) => "windows that the padding cuts off have weights of their own",
+            (false, 1) => "no kernel down columns has windows of this size",
+            (false, _) => "no kernel down columns has windows of this size, or as many Gaussians a map with gradients",
+        };
+        format!("{}: by strips of windows: {why}", window(geometry))
+    })
+}
+
+/// The window and the image, in words.
+pub(super) fn window(geometry: &Geometry) -> String {
+    let pair = |of: fn(&Axis) -> u32| geometry.axes.each_ref().map(|axis| of(axis).to_string()).join("x");
+    let [size, stride, padding] = [pair(|axis| axis.size), pair(|axis| axis.stride), pair(|axis| axis.padding)];
+    let kernels = geometry.kernels;
+    format!("window {size} stride {stride} padding {padding} over {}, {kernels} a map", pair(|axis| axis.image))
 }
 
 /// The shape of a launch by strips.
@@ -383,7 +410,7 @@ fn geometry(plan: &Plan, [height, width]: [usize; 2], columns: u32) -> Result<Ge
 }
 
 /// Tiles of all planes, which [`geometry`] limits.
-fn tiles_of_planes(geometry: &Geometry) -> usize {
+pub(super) fn tiles_of_planes(geometry: &Geometry) -> usize {
     geometry.planes as usize * geometry.tiles[0] as usize * geometry.tiles[1] as usize
 }
 

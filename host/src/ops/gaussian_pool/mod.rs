@@ -33,6 +33,7 @@
 //! memory and read when the pass runs, so that a new value needs no new launch: there such a Gaussian gives NaN in every
 //! output and gradient that it has part in. Parameters that are valid never give NaN from finite inputs.
 
+mod columns;
 mod contract;
 mod cpu;
 mod gpu;

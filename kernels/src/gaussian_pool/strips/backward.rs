@@ -12,12 +12,10 @@ const fn blocks(stride: u32) -> u32 {
     if stride == 3 { 3 } else { 4 }
 }
 
-/// Windows over a pixel along one axis that are taken at once where the window's size is not known.
+/// Windows over a pixel along one axis that are taken at once.
 const TAPS: u32 = 4;
-/// The most that are taken at once.
-const MOST_TAPS: u32 = 8;
 /// Rows of `dy` that as many windows over a strip take.
-const WINDOW: usize = (ROWS + MOST_TAPS) as usize;
+const WINDOW: usize = (ROWS + TAPS) as usize;
 /// Fours of rows of `dy` that a thread has under way at once.
 const AHEAD: usize = 2;
 
@@ -25,10 +23,7 @@ const AHEAD: usize = 2;
 type OfStrip = [[f32; ROWS as usize]; super::MAX_STRIDE as usize];
 
 /// `dx = sum over Gaussians and windows that cover the pixel of weight * dy + beta * dx`. The grid has a block for each tile,
-/// of each plane or group of planes. `SIZE` is both sides of the window, or 0 for any.
-///
-/// On an H200 0.68 of the copy rate for 3×3 and 0.62 for 11×11 windows, stride 2, f32 (docs/perf); latency is suspected to be
-/// the limit, as forward.
+/// of each plane or group of planes.
 ///
 /// # Safety
 /// The module's. `dx` holds the planes, `dy` as many of the output for each of `kernels`, `mean` two and `var` `variances`
@@ -37,9 +32,9 @@ type OfStrip = [[f32; ROWS as usize]; super::MAX_STRIDE as usize];
 #[kernel(
     block = BACKWARD_BLOCK,
     min_blocks = blocks(STRIDE),
-    instances(T = [f32, f16, bf16], (SIZE, STRIDE) = [(0, 1), (0, 2), (0, 3), (3, 2), (11, 2)])
+    instances(T = [f32, f16, bf16], STRIDE = [1, 2, 3])
 )]
-pub unsafe fn gaussian_pool_backward_strips<T: Storage, const SIZE: u32, const STRIDE: u32>(
+pub unsafe fn gaussian_pool_backward_strips<T: Storage, const STRIDE: u32>(
     dy: Global<T>,
     mean: Global<f32>,
     var: Global<f32>,
@@ -52,7 +47,7 @@ pub unsafe fn gaussian_pool_backward_strips<T: Storage, const SIZE: u32, const S
     let (shared, sums) = (dynamic_shared::<f32>(), |_: u32, _: [f32; 4]| {});
     // SAFETY: passed on.
     unsafe {
-        tile::<T, SIZE, STRIDE, 1, BACKWARD_BLOCK>(
+        tile::<T, STRIDE, 1, BACKWARD_BLOCK>(
             dy,
             None,
             [mean, var],
@@ -76,7 +71,7 @@ pub unsafe fn gaussian_pool_backward_strips<T: Storage, const SIZE: u32, const S
 /// the rows of `dy` of one.
 #[inline(always)]
 #[allow(clippy::too_many_arguments, reason = "what two kernels take, and how they differ")]
-pub(super) unsafe fn tile<T: Storage, const SIZE: u32, const STRIDE: u32, const W: usize, const THREADS: u32>(
+pub(super) unsafe fn tile<T: Storage, const STRIDE: u32, const W: usize, const THREADS: u32>(
     dy: Global<T>,
     x: Option<Global<T>>,
     [mean, var]: [Global<f32>; 2],
@@ -89,7 +84,7 @@ pub(super) unsafe fn tile<T: Storage, const SIZE: u32, const STRIDE: u32, const 
     sums: impl Fn(u32, [f32; 4]),
 ) {
     let [vertical, horizontal] = &geometry.axes;
-    let (size, margin) = (if SIZE == 0 { vertical.size } else { SIZE }, margin(vertical, STRIDE));
+    let (size, margin) = (vertical.size, margin(vertical, STRIDE));
     let thread = thread::thread_idx_x();
     let tables = W as u32;
     // Fours of rows of the block's planes that hold its strips' and the margin above; places of such a four.
@@ -142,14 +137,14 @@ pub(super) unsafe fn tile<T: Storage, const SIZE: u32, const STRIDE: u32, const 
         // SAFETY: zero bits are 0.0.
         let mut pixels: OfStrip = unsafe { core::mem::zeroed() };
         if let Some(x) = x {
-            let covered = wanted & is_covered::<SIZE, STRIDE>(horizontal, task.column);
+            let covered = wanted & is_covered::<STRIDE>(horizontal, task.column);
             unrolled!(R in [0 1 2 3 4 5 6 7] {
                 unrolled!(P in [0 1 2] {
                     if (P as u32) < STRIDE {
                         let row = task.top.wrapping_add(R as u32 * STRIDE + P as u32);
                         let at = task.origin.wrapping_add((R * STRIDE as usize + P) * horizontal.image as usize);
                         // A pixel that no window covers is no term: its NaN times the zeros summed for it would be one.
-                        let counts = covered & (row < vertical.image) & is_covered::<SIZE, STRIDE>(vertical, row);
+                        let counts = covered & (row < vertical.image) & is_covered::<STRIDE>(vertical, row);
                         // SAFETY: loaded only where the row is in the image, as the column is.
                         pixels[P][R] = unsafe { get_if(x, counts, at) };
                     }
@@ -162,7 +157,10 @@ pub(super) unsafe fn tile<T: Storage, const SIZE: u32, const STRIDE: u32, const 
     // The first loads are under way while the weights are computed.
     let mut ahead = load_ahead(0);
     // SAFETY: shared memory holds the weights first, as the plan says.
-    let weights = unsafe { Weights::compute::<W, THREADS>(shared, mean, var, geometry, strips, part) };
+    let weights = unsafe {
+        let planes = [strips.planes, part.plane, part.planes];
+        Weights::compute::<W>(shared, mean, var, geometry, planes, strips.variances, strips.kernels)
+    };
     // SAFETY: then what is spread along x, and what is staged.
     let spread_rows = unsafe { shared.offset(weights.len(tables)) };
     let spread_place = |kernel: u32, table: u32, quad: u32| ((kernel * tables + table) * all_quads + quad) * line;
@@ -200,7 +198,7 @@ pub(super) unsafe fn tile<T: Storage, const SIZE: u32, const STRIDE: u32, const 
                     let table = V as u32 * weights.of_table + along_x;
                     // SAFETY: the vectors are there; staged before the barrier.
                     let spread = unsafe {
-                        spread::<SIZE, STRIDE>(geometry, &weights, table, staged, from, first_column + column)
+                        spread::<STRIDE>(geometry, &weights, table, staged, from, first_column + column)
                     };
                     unrolled!(P in [0 1 2] {
                         if (P as u32) < STRIDE {
@@ -240,14 +238,14 @@ pub(super) unsafe fn tile<T: Storage, const SIZE: u32, const STRIDE: u32, const 
             let mut begin = 0;
             while one_vector && begin * STRIDE < size {
                 // The rows of dy for these taps: the strip's own, and as many above, in fours.
-                let above = taps(SIZE, STRIDE).next_multiple_of(QUAD);
+                let above = TAPS;
                 let first_quad = own.wrapping_sub((begin + above) / QUAD);
                 let rows_of = |table: u32| {
                     // SAFETY: zero bits are 0.0.
                     let mut rows: [f32; WINDOW] = unsafe { core::mem::zeroed() };
-                    unrolled!(Q in [0 1 2 3] {
+                    unrolled!(Q in [0 1 2] {
                         let last_tap = above.saturating_sub(4 * Q as u32 + 3);
-                        if (Q as u32) < (ROWS + above) / QUAD && (last_tap == 0 || (begin + last_tap) * STRIDE < size) {
+                        if last_tap == 0 || (begin + last_tap) * STRIDE < size {
                             let at = spread_place(kernel, table, first_quad.wrapping_add(Q as u32)) + place;
                             // SAFETY: written before the barrier.
                             let four = unsafe { load_quad(spread_rows, at) };
@@ -259,12 +257,12 @@ pub(super) unsafe fn tile<T: Storage, const SIZE: u32, const STRIDE: u32, const 
                 let case = vertical.shared_begin * pitch(vertical);
                 let vector = along_y + case + begin * STRIDE;
                 // SAFETY: the vector is there.
-                let by_weight = unsafe { chunk_of_weights::<SIZE>(weights.at, vector, size - begin * STRIDE) };
+                let by_weight = unsafe { chunk_of_weights(weights.at, vector, size - begin * STRIDE) };
                 let rows = rows_of(0);
-                unrolled!(I in [0 1 2 3 4 5 6 7] {
+                unrolled!(I in [0 1 2 3] {
                     unrolled!(P in [0 1 2] {
                         let position = (begin + I as u32) * STRIDE + P as u32;
-                        if (I as u32) < taps(SIZE, STRIDE) && (P as u32) < STRIDE && position < size {
+                        if (P as u32) < STRIDE && position < size {
                             let weight = by_weight[I * STRIDE as usize + P];
                             unrolled!(R in [0 1 2 3 4 5 6 7] {
                                 let row = above as usize + R - I;
@@ -292,10 +290,10 @@ pub(super) unsafe fn tile<T: Storage, const SIZE: u32, const STRIDE: u32, const 
                     // What the pixels sum to along y.
                     // SAFETY: zero bits are 0.0.
                     let mut pooled: [f32; WINDOW] = unsafe { core::mem::zeroed() };
-                    unrolled!(I in [0 1 2 3 4 5 6 7] {
+                    unrolled!(I in [0 1 2 3] {
                         unrolled!(P in [0 1 2] {
                             let position = (begin + I as u32) * STRIDE + P as u32;
-                            if (I as u32) < taps(SIZE, STRIDE) && (P as u32) < STRIDE && position < size {
+                            if (P as u32) < STRIDE && position < size {
                                 let weight = by_weight[I * STRIDE as usize + P];
                                 unrolled!(R in [0 1 2 3 4 5 6 7] {
                                     let row = above as usize + R - I;
@@ -305,19 +303,18 @@ pub(super) unsafe fn tile<T: Storage, const SIZE: u32, const STRIDE: u32, const 
                         });
                     });
                     let (by_mean, by_var) = (rows_of(1), rows_of(2));
-                    unrolled!(R in [0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15] {
+                    unrolled!(R in [0 1 2 3 4 5 6 7 8 9 10 11] {
                         // The windows over the strip that these taps lead to.
-                        if (R as u32) < above + ROWS && R as u32 + taps(SIZE, STRIDE) > above {
+                        if R as u32 + TAPS > above {
                             moments[1] = float::fma(by_mean[R], pooled[R], moments[1]);
                             moments[3] = float::fma(by_var[R], pooled[R], moments[3]);
                         }
                     });
                 }
-                begin += taps(SIZE, STRIDE);
+                begin += TAPS;
             }
             // Windows that are cut off have vectors of their own: few strips have such.
             let mut tap = 0;
-            // (`SIZE` is not used, so that the loop stays one.)
             while !one_vector && tap * STRIDE < vertical.size {
                 unrolled!(R in [0 1 2 3 4 5 6 7] {
                     let row = own * QUAD + R as u32 - tap;
@@ -410,7 +407,7 @@ struct Task {
 /// # Safety
 /// The vectors are there, and the rows, with zeros where `dy` ends.
 #[inline(always)]
-unsafe fn spread<const SIZE: u32, const STRIDE: u32>(
+unsafe fn spread<const STRIDE: u32>(
     geometry: &Geometry,
     weights: &Weights,
     table: u32,
@@ -419,17 +416,17 @@ unsafe fn spread<const SIZE: u32, const STRIDE: u32>(
     window: u32,
 ) -> [[f32; 4]; super::MAX_STRIDE as usize] {
     let horizontal = &geometry.axes[1];
-    let size = if SIZE == 0 { horizontal.size } else { SIZE };
+    let size = horizontal.size;
     // SAFETY: zero bits are 0.0.
     let mut spread: [[f32; 4]; super::MAX_STRIDE as usize] = unsafe { core::mem::zeroed() };
     let one_vector = horizontal.cases == 1;
     let mut begin = 0;
     while one_vector && begin * STRIDE < size {
         // SAFETY: the caller's.
-        let by = unsafe { chunk_of_weights::<SIZE>(weights.at, table + begin * STRIDE, size - begin * STRIDE) };
-        unrolled!(I in [0 1 2 3 4 5 6 7] {
+        let by = unsafe { chunk_of_weights(weights.at, table + begin * STRIDE, size - begin * STRIDE) };
+        unrolled!(I in [0 1 2 3] {
             let tap = begin + I as u32;
-            if (I as u32) < taps(SIZE, STRIDE) && tap * STRIDE < size {
+            if tap * STRIDE < size {
                 // SAFETY: the caller's.
                 let rows = unsafe { load_quad(staged, from - tap) };
                 unrolled!(P in [0 1 2] {
@@ -441,7 +438,7 @@ unsafe fn spread<const SIZE: u32, const STRIDE: u32>(
                 });
             }
         });
-        begin += taps(SIZE, STRIDE);
+        begin += TAPS;
     }
     // Windows that are cut off have vectors of their own.
     let mut tap = 0;
@@ -465,12 +462,7 @@ unsafe fn spread<const SIZE: u32, const STRIDE: u32>(
 
 /// Whether any window covers this pixel of the image; anything for one before or after it.
 #[inline(always)]
-fn is_covered<const SIZE: u32, const STRIDE: u32>(axis: &Axis, pixel: u32) -> bool {
-    let (size, padded) = (if SIZE == 0 { axis.size } else { SIZE }, pixel.wrapping_add(axis.padding));
+fn is_covered<const STRIDE: u32>(axis: &Axis, pixel: u32) -> bool {
+    let (size, padded) = (axis.size, pixel.wrapping_add(axis.padding));
     (padded < (axis.output - 1) * STRIDE + size) & (padded % STRIDE < size)
-}
-
-/// Windows over a pixel that are taken at once.
-const fn taps(size: u32, stride: u32) -> u32 {
-    if size == 0 { TAPS } else { size.div_ceil(stride) }
 }

@@ -2,18 +2,14 @@
 
 use cuda_std::prelude::*;
 
-use super::{POSITIONS, Part, QUAD, ROWS, Strips, Weights, chunk, chunk_of_weights, load_quad, pitch};
+use super::{POSITIONS, Part, QUAD, ROWS, Strips, Weights, chunk_of_weights, load_quad, pitch};
 use crate::gaussian_pool::{Geometry, divide, get_if};
 
 /// Threads of a block: two strips of 112 columns, and of as many of half and a quarter of these.
 pub const FORWARD_BLOCK: u32 = 224;
 /// Blocks that fit on a multiprocessor, as many as leave each thread the registers it needs.
-const fn blocks(size: u32, stride: u32) -> u32 {
-    match (size, stride) {
-        (0, 1) => 2,
-        (0, _) => 3,
-        _ => 4,
-    }
+const fn blocks(stride: u32) -> u32 {
+    if stride == 1 { 2 } else { 3 }
 }
 
 /// Rows of the image that a strip covers with as many positions, at most.
@@ -37,20 +33,17 @@ struct Task {
 }
 
 /// `y[n, c*K + k]` = `x[n, c]` pooled by Gaussian `k` of the channel's set. The grid has a block for each tile, of each plane
-/// or group of planes. `SIZE` is both sides of the window, or 0 for any.
-///
-/// On an H200 0.75 of the copy rate for 3×3 and 0.64 for 11×11 windows, stride 2, f32 (docs/perf). Neither memory nor what is
-/// issued, by the count of instructions, is the limit there: latency is suspected.
+/// or group of planes.
 ///
 /// # Safety
 /// The module's. `x` holds the planes, `y` as many for each of `kernels`, `mean` two and `var` `variances` elements for each
 /// Gaussian; `strips` is what [`Strips::forward`] made of `geometry`, whose strides are `STRIDE`.
 #[kernel(
     block = FORWARD_BLOCK,
-    min_blocks = blocks(SIZE, STRIDE),
-    instances(T = [f32, f16, bf16], (SIZE, STRIDE) = [(0, 1), (0, 2), (0, 3), (3, 2), (11, 2)])
+    min_blocks = blocks(STRIDE),
+    instances(T = [f32, f16, bf16], STRIDE = [1, 2, 3])
 )]
-pub unsafe fn gaussian_pool_forward_strips<T: Storage, const SIZE: u32, const STRIDE: u32>(
+pub unsafe fn gaussian_pool_forward_strips<T: Storage, const STRIDE: u32>(
     x: Global<T>,
     mean: Global<f32>,
     var: Global<f32>,
@@ -62,7 +55,7 @@ pub unsafe fn gaussian_pool_forward_strips<T: Storage, const SIZE: u32, const ST
     let [vertical, horizontal] = &geometry.axes;
     let part = Part::of_block(&geometry, &strips);
     let kernels = geometry.kernels;
-    let size = if SIZE == 0 { vertical.size } else { SIZE };
+    let size = vertical.size;
     let image = vertical.image as usize * horizontal.image as usize;
     let tasks = part.bands * strips.columns.divisor;
     let find = |task: u32| {
@@ -78,15 +71,15 @@ pub unsafe fn gaussian_pool_forward_strips<T: Storage, const SIZE: u32, const ST
     // The rows that these positions of the windows cover, all loads under way at once. `turn` is the task's number, below
     // 2³¹, which changes nothing; but the compiler cannot know that, or it would keep the distances of all rows in registers
     // from one turn to the next.
-    let load = |task: Task, wanted: bool, begin: u32, turn: u32| {
+    let load = |task: Task, begin: u32, turn: u32| {
         let width = (horizontal.image + (turn >> 31)) as usize;
         // SAFETY: zero bits are 0.0.
         let mut covered: Covered = unsafe { core::mem::zeroed() };
         unrolled!(I in [0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32] {
             let above = I as u32;
-            if above < (ROWS - 1) * STRIDE + chunk(SIZE) {
+            if above < (ROWS - 1) * STRIDE + POSITIONS {
                 let row = task.top.wrapping_add(begin + above);
-                let needed = wanted & (SIZE != 0 || above < (ROWS - 1) * STRIDE + (size - begin));
+                let needed = above < (ROWS - 1) * STRIDE + (size - begin);
                 let at = task.origin.wrapping_add((begin + above) as usize * width);
                 // SAFETY: loaded only where the row is in the image, as the column is.
                 covered[I] = unsafe { get_if(x, needed & (row < vertical.image), at) };
@@ -95,13 +88,10 @@ pub unsafe fn gaussian_pool_forward_strips<T: Storage, const SIZE: u32, const ST
         covered
     };
 
-    // The first loads are under way while the weights are computed.
-    let mut number = thread::thread_idx_x();
-    let mut task = find(number);
-    let mut ahead = if SIZE == 0 { no_rows() } else { load(task, number < tasks, 0, number) };
     // SAFETY: shared memory holds the weights and then the sums, as the plan says; `of_gaussian` is a multiple of 4.
     let (weights, sums) = unsafe {
-        let weights = Weights::compute::<1, FORWARD_BLOCK>(shared, mean, var, &geometry, &strips, &part);
+        let planes = [strips.planes, part.plane, part.planes];
+        let weights = Weights::compute::<1>(shared, mean, var, &geometry, planes, strips.variances, strips.kernels);
         (weights, shared.offset(weights.len(1)))
     };
     // Fours of rows of one half of a band, and the two halves of a Gaussian's.
@@ -126,7 +116,9 @@ pub unsafe fn gaussian_pool_forward_strips<T: Storage, const SIZE: u32, const ST
     }
     thread::sync_threads();
 
+    let mut number = thread::thread_idx_x();
     while number < tasks {
+        let task = find(number);
         let first = task.first;
         let one_vector = first >= vertical.shared_begin && (first + ROWS).min(vertical.output) <= vertical.shared_end;
         for kernel in 0..kernels {
@@ -134,38 +126,23 @@ pub unsafe fn gaussian_pool_forward_strips<T: Storage, const SIZE: u32, const ST
             // SAFETY: zero bits are 0.0.
             let mut totals: [f32; ROWS as usize] = unsafe { core::mem::zeroed() };
             let mut begin = 0;
-            // Where the size is not known, windows that are cut off come below.
-            while (one_vector || SIZE != 0) && begin < size {
-                let covered = if SIZE == 0 { load(task, true, begin, number) } else { ahead };
-                if one_vector {
-                    let at = along_y + vertical.shared_begin * pitch(vertical) + begin;
-                    // SAFETY: the vector is there.
-                    let weights = unsafe { chunk_of_weights::<SIZE>(weights.at, at, size - begin) };
-                    unrolled!(I in [0 1 2 3 4 5 6 7 8 9 10 11] {
-                        if (I as u32) < chunk(SIZE) && (SIZE != 0 || begin + (I as u32) < size) {
-                            unrolled!(R in [0 1 2 3 4 5 6 7] {
-                                totals[R] = float::fma(weights[I], covered[R * STRIDE as usize + I], totals[R]);
-                            });
-                        }
-                    });
-                } else if SIZE != 0 {
-                    unrolled!(R in [0 1 2 3 4 5 6 7] {
-                        // A row past the output is summed with another's weights and not stored.
-                        let case = vertical.case((first + R as u32).min(vertical.output - 1));
-                        let at = along_y + case * pitch(vertical) + begin;
-                        unrolled!(I in [0 1 2 3 4 5 6 7 8 9 10 11] {
-                            if (I as u32) < chunk(SIZE) && (SIZE != 0 || begin + (I as u32) < size) {
-                                // SAFETY: the vector is there.
-                                let weight = unsafe { weights.at.load(at + I as u32) };
-                                totals[R] = float::fma(weight, covered[R * STRIDE as usize + I], totals[R]);
-                            }
+            // Windows that are cut off come below.
+            while one_vector && begin < size {
+                let covered = load(task, begin, number);
+                let at = along_y + vertical.shared_begin * pitch(vertical) + begin;
+                // SAFETY: the vector is there.
+                let weights = unsafe { chunk_of_weights(weights.at, at, size - begin) };
+                unrolled!(I in [0 1 2 3 4 5 6 7 8 9 10 11] {
+                    if begin + (I as u32) < size {
+                        unrolled!(R in [0 1 2 3 4 5 6 7] {
+                            totals[R] = float::fma(weights[I], covered[R * STRIDE as usize + I], totals[R]);
                         });
-                    });
-                }
-                begin += chunk(SIZE);
+                    }
+                });
+                begin += POSITIONS;
             }
             let mut position = 0;
-            while SIZE == 0 && !one_vector && position < size {
+            while !one_vector && position < size {
                 let width = (horizontal.image + (position >> 31)) as usize;
                 unrolled!(R in [0 1 2 3 4 5 6 7] {
                     let case = vertical.case((first + R as u32).min(vertical.output - 1));
@@ -191,14 +168,10 @@ pub unsafe fn gaussian_pool_forward_strips<T: Storage, const SIZE: u32, const ST
             }
         }
         number += FORWARD_BLOCK;
-        task = find(number);
-        if SIZE != 0 && number < tasks {
-            ahead = load(task, true, 0, number);
-        }
     }
     thread::sync_threads();
 
-    let size = if SIZE == 0 { horizontal.size } else { SIZE };
+    let size = horizontal.size;
     let mut task = thread::thread_idx_x();
     while task < part.bands * kernels * 2 * strips.windows.divisor {
         let (rest, ox) = strips.windows.divide(task);
@@ -212,16 +185,16 @@ pub unsafe fn gaussian_pool_forward_strips<T: Storage, const SIZE: u32, const ST
         let mut begin = 0;
         while begin < size {
             // SAFETY: the vector is there.
-            let weights = unsafe { chunk_of_weights::<SIZE>(weights.at, vector + begin, size - begin) };
+            let weights = unsafe { chunk_of_weights(weights.at, vector + begin, size - begin) };
             let from = from + begin / STRIDE;
             unrolled!(I in [0 1 2 3 4 5 6 7 8 9 10 11] {
-                if (I as u32) < chunk(SIZE) && (SIZE != 0 || begin + (I as u32) < size) {
+                if begin + (I as u32) < size {
                     // SAFETY: the sums of the columns that the window covers were written before the barrier.
                     let rows = unsafe { load_quad(sums, from + place(I as u32)) };
                     unrolled!(R in [0 1 2 3] { totals[R] = float::fma(weights[I], rows[R], totals[R]); });
                 }
             });
-            begin += chunk(SIZE);
+            begin += POSITIONS;
         }
         let first = (part.strip + strip) * ROWS + lower * QUAD;
         let map = (part.plane + plane) as usize * kernels as usize + kernel as usize;
@@ -233,10 +206,4 @@ pub unsafe fn gaussian_pool_forward_strips<T: Storage, const SIZE: u32, const ST
         });
         task += FORWARD_BLOCK;
     }
-}
-
-#[inline(always)]
-fn no_rows() -> Covered {
-    // SAFETY: zero bits are 0.0.
-    unsafe { core::mem::zeroed() }
 }

@@ -14,9 +14,10 @@
 //!   derivatives. A thread holds its part of `x` in registers; each weight along y meets the sum of `x` times what it is the
 //!   weight of, so that both parameters along y cost one sum.
 //!
-//! The weights are computed by each block for itself, once: less than a launch of their own would take. Nothing in a
-//! window of a known size is decided when the kernel runs but where the image ends. Windows of other sizes
-//! (`SIZE = 0`) are taken a few positions at a time.
+//! Most windows do not come here: [`walk`] has kernels for those of a few known numbers of taps.
+//!
+//! The weights are computed by each block for itself, once: less than a launch of their own would take. Windows are taken a
+//! few positions at a time.
 //!
 //! Sums along y stand in shared memory as fours of rows, one after another for columns that are a stride apart, so that
 //! neighbouring threads read 16 bytes each from neighbouring places.
@@ -24,6 +25,7 @@
 mod backward;
 mod forward;
 mod parameters;
+pub mod walk;
 
 pub use backward::*;
 use cuda_std::prelude::*;
@@ -46,7 +48,7 @@ const AIM: u32 = 56 << 10;
 const TURNS: u32 = 2;
 /// Vectors of weights that a block computes, at most.
 const MAX_VECTORS: u32 = 128;
-/// Positions of a window that are taken at once where its size is not known: a multiple of every stride.
+/// Positions of a window that are taken at once: a multiple of every stride.
 const POSITIONS: u32 = 12;
 /// Rows that stand side by side in shared memory.
 const QUAD: u32 = 4;
@@ -303,22 +305,24 @@ struct Weights {
 }
 
 impl Weights {
-    /// Computes them, `W` tables, 1 or 3; all `THREADS` threads of a block come here. They are there after a barrier.
+    /// Computes them, `W` tables, 1 or 3, for blocks of `most` planes, of which this has `planes` from `plane` on; all threads
+    /// of a block come here. They are there after a barrier.
     ///
     /// # Safety
-    /// `at` holds them; `mean` and `var` what the geometry says.
+    /// `at` holds them; `mean` and `var` what the geometry says, `kernels` divides by the geometry's.
     #[inline(always)]
-    unsafe fn compute<const W: usize, const THREADS: u32>(
+    unsafe fn compute<const W: usize>(
         at: Shared<f32>,
         mean: Global<f32>,
         var: Global<f32>,
         geometry: &Geometry,
-        strips: &Strips,
-        part: &Part,
+        [most, plane, planes]: [u32; 3],
+        variances: u32,
+        kernels: Divisor,
     ) -> Self {
         let [vertical, horizontal] = &geometry.axes;
         let one_set = geometry.sets == 1;
-        let sets = if one_set { 1 } else { strips.planes };
+        let sets = if one_set { 1 } else { most };
         let of_gaussian = of_gaussian(geometry);
         let weights = Self {
             at,
@@ -327,13 +331,13 @@ impl Weights {
             mask: if one_set { 0 } else { u32::MAX },
             kernels: geometry.kernels,
         };
-        let sets = if one_set { 1 } else { part.planes };
+        let sets = if one_set { 1 } else { planes };
         let cases = vertical.cases + horizontal.cases;
         let mut number = thread::thread_idx_x() / warp::WARP_SIZE;
         while number < sets * geometry.kernels * cases {
             let (here, case) = divide(number, cases);
-            let (set_here, kernel) = strips.kernels.divide(here);
-            let set = if one_set { 0 } else { divide(part.plane + set_here, geometry.channels).1 };
+            let (set_here, kernel) = kernels.divide(here);
+            let set = if one_set { 0 } else { divide(plane + set_here, geometry.channels).1 };
             let down = case < vertical.cases;
             let axis = geometry.axis(down);
             let case = if down { case } else { case - vertical.cases };
@@ -341,7 +345,7 @@ impl Weights {
                 here * of_gaussian + case * pitch(&axis) + if down { 0 } else { vertical.cases * pitch(vertical) };
             // SAFETY: the caller's; the vector is this warp's.
             unsafe {
-                let shape = Shape::load([mean, var], set * geometry.kernels + kernel, down, strips.variances);
+                let shape = Shape::load([mean, var], set * geometry.kernels + kernel, down, variances);
                 vector(
                     &axis,
                     case,
@@ -355,7 +359,7 @@ impl Weights {
                     },
                 );
             }
-            number += THREADS / warp::WARP_SIZE;
+            number += thread::block_dim_x() / warp::WARP_SIZE;
         }
         weights
     }
@@ -375,21 +379,16 @@ impl Weights {
     }
 }
 
-/// Positions of a window that are taken at once.
-const fn chunk(size: u32) -> u32 {
-    if size == 0 { POSITIONS } else { size }
-}
-
-/// The weights of as many positions, from `at` on, of which `left` are left.
+/// The weights of [`POSITIONS`] positions, from `at` on, of which `left` are left.
 ///
 /// # Safety
 /// `from` holds them, from a multiple of 4 on.
 #[inline(always)]
-unsafe fn chunk_of_weights<const SIZE: u32>(from: Shared<f32>, at: u32, left: u32) -> [f32; POSITIONS as usize] {
+unsafe fn chunk_of_weights(from: Shared<f32>, at: u32, left: u32) -> [f32; POSITIONS as usize] {
     // SAFETY: zero bits are 0.0.
     let mut weights: [f32; POSITIONS as usize] = unsafe { core::mem::zeroed() };
     unrolled!(Q in [0 1 2] {
-        if 4 * (Q as u32) < chunk(SIZE) && (SIZE != 0 || 4 * (Q as u32) < left) {
+        if 4 * (Q as u32) < left {
             // SAFETY: the caller's; a vector's elements are a multiple of 4.
             let four = unsafe { from.load4(at + 4 * Q as u32) }.to_array();
             unrolled!(R in [0 1 2 3] { weights[4 * Q + R] = four[R]; });

@@ -24,9 +24,9 @@ const WARPS: u32 = PARAMETERS_BLOCK / warp::WARP_SIZE;
 #[kernel(
     block = PARAMETERS_BLOCK,
     min_blocks = blocks(STRIDE),
-    instances(T = [f32, f16, bf16], (SIZE, STRIDE) = [(0, 1), (0, 2), (0, 3), (3, 2), (11, 2)])
+    instances(T = [f32, f16, bf16], STRIDE = [1, 2, 3])
 )]
-pub unsafe fn gaussian_pool_backward_parameters_strips<T: Storage, const SIZE: u32, const STRIDE: u32>(
+pub unsafe fn gaussian_pool_backward_parameters_strips<T: Storage, const STRIDE: u32>(
     x: Global<T>,
     dy: Global<T>,
     mean: Global<f32>,
@@ -61,7 +61,7 @@ pub unsafe fn gaussian_pool_backward_parameters_strips<T: Storage, const SIZE: u
     };
     // SAFETY: passed on.
     unsafe {
-        tile::<T, SIZE, STRIDE, 3, PARAMETERS_BLOCK>(
+        tile::<T, STRIDE, 3, PARAMETERS_BLOCK>(
             dy,
             Some(x),
             [mean, var],
