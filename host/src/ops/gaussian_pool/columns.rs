@@ -114,8 +114,7 @@ impl<T: Real> Backward<'_, T> {
                     geometry,
                     walk,
                 };
-                // SAFETY: as above, for `x` too; `sums` has four elements for each part of each tile of each plane; the grid and the
-                // shared memory are the plan's.
+                // SAFETY: as above, for `x` too; `sums` has four elements for each part of each tile of each plane.
                 unsafe { gpu.launch(dims, launch) }
             })
         })?;

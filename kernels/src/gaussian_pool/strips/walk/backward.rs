@@ -174,8 +174,8 @@ impl Cells {
         (self.origin.wrapping_add(top.wrapping_mul(width)), in_step(width, step))
     }
 
-    /// What the rows of `x` from `top` on hold that are before row `end`, in the columns that are asked for; zeros in others
-    /// whose number is not odd, and anything in the rest.
+    /// What the rows of `x` from `top` on hold that are before row `end`, in the columns that are asked for; zeros in others,
+    /// but anything in the second.
     ///
     /// # Safety
     /// `x` begins with the block's first plane; `end` is within the image, and what is asked for among what is there.

@@ -6,6 +6,11 @@ use super::super::load_quad;
 use super::{FORWARD_THREADS, MOST_ROWS, Part, QUAD, Walk, Weights, has, in_step, vector};
 use crate::gaussian_pool::Geometry;
 
+/// Blocks that fit on a multiprocessor, as many as leave each thread the registers it needs.
+const fn blocks(stride: u32) -> u32 {
+    if stride == 3 { 3 } else { 4 }
+}
+
 /// Windows of a step.
 const ROWS: u32 = 2 * QUAD;
 /// Windows over a step's rows, at most: those that begin in it, and those that reach into it.
@@ -22,7 +27,7 @@ const MOST_WINDOWS: usize = 13;
 /// Gaussian; `walk` is what [`WalkPlan::forward`](super::WalkPlan::forward) made of `geometry`, whose strides are `STRIDE`.
 #[kernel(
     max_threads = FORWARD_THREADS,
-    min_blocks = if STRIDE == 3 { 3 } else { 4 },
+    min_blocks = blocks(STRIDE),
     instances(T = [f32, f16, bf16], (TAPS, STRIDE) = [(2, 2), (6, 2), (4, 3)])
 )]
 pub unsafe fn gaussian_pool_forward_walk<T: Storage, const TAPS: u32, const STRIDE: u32>(

@@ -127,8 +127,8 @@ pub unsafe fn gaussian_pool_backward_parameters_walk<T: Storage, const TAPS: u32
                                     let window = TAPS as usize - 1 + A - M;
                                     unrolled!(P in [0 1 2] {
                                         if (P as u32) < STRIDE {
-                                            // An odd column may have come with its neighbour.
-                                            let counts = P % 2 == 0 || counts[P];
+                                            // The second column may have come with the first.
+                                            let counts = P != 1 || counts[P];
                                             let pixel = if counts { pixels[row][P].to_f32() } else { 0.0 };
                                             let spread = spreads[window][P];
                                             gradient[row][P] = float::fma(by_y[position], spread, gradient[row][P]);
