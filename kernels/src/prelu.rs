@@ -37,7 +37,7 @@ pub const VECTORS: u32 = 4;
 /// Blocks by columns that a multiprocessor has room for, at least: 80 registers a thread.
 const COLUMN_BLOCKS: u32 = 3;
 /// Rows that a thread loads before it uses the first.
-const AT_ONCE: usize = 4;
+const AT_ONCE: usize = 2;
 /// Chunks of rows that there are at most: as many blocks as fill an H200 twice, and no part of it a third time. More leave
 /// more partial sums.
 const MOST_CHUNKS: u64 = 792;
@@ -339,11 +339,11 @@ pub unsafe fn prelu_backward_columns<T: Storage, const EACH: usize>(
                 } else {
                     // Several rows are on their way at once.
                     let mut loaded = [[Vec4::splat(T::from_f32(0.0)); 2]; AT_ONCE];
-                    unrolled!(R in [0 1 2 3] {
+                    unrolled!(R in [0 1] {
                         let i = i + R * step;
                         loaded[R] = [x, dy].map(|from| from.load4_if(i < end, i, loaded[R][0]));
                     });
-                    unrolled!(R in [0 1 2 3] {
+                    unrolled!(R in [0 1] {
                         let [x, dy] = loaded[R].map(|four| four.map(T::to_f32).to_array());
                         let mut result = [0.0; 4];
                         unrolled!(K in [0 1 2 3] {
