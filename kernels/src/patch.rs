@@ -8,6 +8,8 @@
 //! Bound by memory: docs/perf has the share of the copy rate that each pass reaches. In 16 bits, where as many elements are
 //! half the bytes, it is less: instructions are suspected there.
 
+#![allow(clippy::redundant_comparisons, reason = "indices that unrolling makes constants, compared with the same size")]
+
 use cuda_std::prelude::*;
 
 use crate::elementwise::put4;

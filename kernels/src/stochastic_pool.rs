@@ -400,7 +400,7 @@ fn draw_of<const SIZE: usize>(values: &[[f32; SIZE]; SIZE], uniform: f32) -> (u3
     unrolled!(I in [0 1 2] { unrolled!(J in [0 1 2] {
         if I < SIZE && J < SIZE {
             let weight = rectified(values[I][J]);
-            sum = if I + J == 0 { weight } else { sum + weight };
+            sum = if (I, J) == (0, 0) { weight } else { sum + weight };
             sums[I][J] = sum;
         }
     }); });
@@ -408,7 +408,7 @@ fn draw_of<const SIZE: usize>(values: &[[f32; SIZE]; SIZE], uniform: f32) -> (u3
     if sum > until {
         let (mut position, mut value, mut before) = (0, values[0][0], sums[0][0]);
         unrolled!(I in [0 1 2] { unrolled!(J in [0 1 2] {
-            if I < SIZE && J < SIZE && I + J > 0 {
+            if I < SIZE && J < SIZE && (I, J) != (0, 0) {
                 let passed_over = before <= until;
                 position = if passed_over { (I * SIZE + J) as u32 } else { position };
                 value = if passed_over { values[I][J] } else { value };

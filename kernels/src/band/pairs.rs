@@ -121,7 +121,7 @@ pub(crate) unsafe fn store<T: Vector2>(
 ) {
     // SAFETY: the caller's. Where rows have an even number of outputs, each pair begins at an even one and is whole.
     unsafe {
-        if window.output[1] % 2 == 0 {
+        if window.output[1].is_multiple_of(2) {
             to.store2(output, Vec2::from(pair));
         } else {
             to.store(output, pair[0]);

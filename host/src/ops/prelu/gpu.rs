@@ -43,11 +43,14 @@ impl<T: Real> OnGpu for Forward<'_, T> {
             let dims = LaunchDims::new(tiles(n, TILE * VECTORS), BLOCK);
             let _why = explain::because(|| format!("{why} for a vector"));
             let n = n as u64;
-            // SAFETY: as above; the slopes are the layout's, and `n` a multiple of 4 but for one slope.
             if channels > 1 && inner == 1 {
-                unsafe { gpu.launch(dims, PreluForwardVectors::<S, 4> { x, alpha, y, slopes, n }) }
+                let forward = PreluForwardVectors::<S, 4> { x, alpha, y, slopes, n };
+                // SAFETY: as above; the slopes are the layout's, and `n` a multiple of 4.
+                unsafe { gpu.launch(dims, forward) }
             } else {
-                unsafe { gpu.launch(dims, PreluForwardVectors::<S, 1> { x, alpha, y, slopes, n }) }
+                let forward = PreluForwardVectors::<S, 1> { x, alpha, y, slopes, n };
+                // SAFETY: as above; the slopes are the layout's, and `n` a multiple of 4 but for one slope.
+                unsafe { gpu.launch(dims, forward) }
             }
         })
     }
@@ -85,13 +88,14 @@ impl<T: Real> OnGpu for Backward<'_, T> {
                     )
                 });
                 let (dims, outer) = (LaunchDims::new(grid, BLOCK), layout.outer as u64);
-                // SAFETY: shapes were checked by `prelu::backward`; the columns are the layout's, a multiple of what a thread
-                // takes, with their grid; `sums` holds one element for each column of each chunk of rows.
                 if each == 4 {
                     let stage = PreluBackwardColumns::<S, 4> { x, alpha, dy, dx, dx_beta, sums, outer, columns };
+                    // SAFETY: shapes were checked by `prelu::backward`; the columns are the layout's, a multiple of what a
+                    // thread takes, with their grid; `sums` holds one element for each column of each chunk of rows.
                     unsafe { gpu.launch(dims, stage) }
                 } else {
                     let stage = PreluBackwardColumns::<S, 1> { x, alpha, dy, dx, dx_beta, sums, outer, columns };
+                    // SAFETY: as above.
                     unsafe { gpu.launch(dims, stage) }
                 }
             } else {
