@@ -15,7 +15,8 @@ pub(super) const fn backward_blocks(size: u32, kernels: u32) -> u32 {
         (3, 1) => 4,
         (_, 1) => 2,
         (3, _) => 5,
-        _ => 3,
+        (_, 0) => 3,
+        _ => 2,
     }
 }
 /// Steps that are written out one after another: rows move from register to register once for all of them.

@@ -6,16 +6,19 @@ use super::{CHANNELS, Four, MAPS, MOST, OPEN, Part, STRIDES, Slide, Tables, Weig
 use crate::gaussian_pool::{Geometry, divide};
 
 /// Threads of a block, at most.
-pub(super) const fn forward_threads(kernels: u32) -> u32 {
-    if kernels == 1 { 256 } else { 128 }
+pub(super) const fn forward_threads(size: u32, kernels: u32) -> u32 {
+    match (size, kernels) {
+        (3, 1) => 256,
+        _ => 128,
+    }
 }
 /// Blocks that fit on a multiprocessor, as many as leave each thread the registers it needs.
 pub(super) const fn forward_blocks(size: u32, kernels: u32) -> u32 {
     match (size, kernels) {
         (3, 1) => 3,
-        (_, 1) => 2,
         (3, _) => 4,
-        _ => 3,
+        (_, 1) => 3,
+        _ => 2,
     }
 }
 /// Windows beside each other that a thread has, at most, and for as many Gaussians.
@@ -25,6 +28,9 @@ pub(super) const fn columns(kernels: u32) -> u32 {
 }
 /// Columns of the image that these cover, at most.
 const COVERED: usize = (COLUMNS as usize - 1) * STRIDES + MOST;
+
+/// Columns whose loads are under way at once.
+const HALF: usize = COVERED.div_ceil(2);
 
 /// Four channels of each of a thread's columns.
 type Block = [Four; COLUMNS as usize];
@@ -39,7 +45,7 @@ type Block = [Four; COLUMNS as usize];
 /// [`gaussian_pool_weights`](super::super::gaussian_pool_weights) without derivatives; `slide` is what [`Slide::forward`] made
 /// of `geometry`, whose windows are such.
 #[kernel(
-    max_threads = forward_threads(KERNELS),
+    max_threads = forward_threads(SIZE, KERNELS),
     min_blocks = forward_blocks(SIZE, KERNELS),
     instances(T = [f32, f16, bf16], (SIZE, STRIDE, KERNELS) = [(3, 2, 0), (3, 2, 1), (11, 2, 0), (11, 2, 1), (11, 2, 3)])
 )]
@@ -120,37 +126,38 @@ pub unsafe fn gaussian_pool_forward_slide<T: Storage, const SIZE: u32, const STR
             if I < STRIDE as usize {
                 let below = step * STRIDE + I as u32;
                 let there = (top.wrapping_add(I as u32) < vertical.image) & (below < covered);
-                // Adds nothing, as no number of rows is so large; but the compiler cannot know that, or it would keep all
-                // weights along x in registers from one row to the next.
-                let along_x = along_x.map(|vector| vector + (below >> 31));
+                // Adds nothing, as there are fewer steps; but the compiler cannot know that, or it would keep all weights along
+                // x in registers from one row to the next.
+                let along_x = along_x.map(|vector| vector + (step >> (31 - I)));
                 let inside = if there { inside } else { 0 };
                 let from = origin.wrapping_add(I * line);
-                // SAFETY: zero bits are zeros.
-                let mut row: [Vec4<T>; COVERED] = unsafe { core::mem::zeroed() };
-                // All loads of the row are under way at once.
-                let mut fill = |apart: Option<[u32; 4]>| {
-                    unrolled!(X in [0 1 2 3 4 5 6 7 8 9 10 11 12 13] {
-                        if (X as u32) < (columns(KERNELS) - 1) * STRIDE + SIZE {
-                            let at = from.wrapping_add(X * geometry.channels as usize);
-                            // SAFETY: inside the image where they are loaded.
-                            row[X] = unsafe { load(x, (X as u32).wrapping_sub(outside) < inside, at, apart) };
-                        }
-                    });
-                };
-                if one_by_one { fill(Some(apart)) } else { fill(None) }
-                // SAFETY: zero bits are 0.0.
-                let (mut of_row, mut fours): ([Block; MAPS], [Block; MAPS]) = unsafe { core::mem::zeroed() };
-                unrolled!(X in [0 1 2 3 4 5 6 7 8 9 10 11 12 13] {
-                    let values = row[X].map(T::to_f32).to_array();
-                    unrolled!(K in [0 1 2] {
-                        unrolled!(C in [0 1] {
-                            let position = X.wrapping_sub(C * STRIDE as usize);
-                            if K < maps && C < across && position < SIZE as usize {
-                                let vector = along_x[C] + K as u32 * weights.table;
-                                // SAFETY: the vector is there.
-                                let weight = unsafe { weights.next(&mut fours[K][C], vector, position) };
-                                add(&mut of_row[K][C], weight, values);
+                // SAFETY: zero bits are zeros and 0.0.
+                let (mut row, mut of_row, mut fours): ([Vec4<T>; COVERED], [Block; MAPS], [Block; MAPS]) =
+                    unsafe { core::mem::zeroed() };
+                // Half of the row's loads are under way at once: all of them spill.
+                unrolled!(H in [0 1] {
+                    let mut fill = |apart: Option<[u32; 4]>| {
+                        unrolled!(X in [0 1 2 3 4 5 6 7 8 9 10 11 12 13] {
+                            if X / HALF == H && (X as u32) < (columns(KERNELS) - 1) * STRIDE + SIZE {
+                                let at = from.wrapping_add(X * geometry.channels as usize);
+                                // SAFETY: inside the image where they are loaded.
+                                row[X] = unsafe { load(x, (X as u32).wrapping_sub(outside) < inside, at, apart) };
                             }
+                        });
+                    };
+                    if one_by_one { fill(Some(apart)) } else { fill(None) }
+                    unrolled!(X in [0 1 2 3 4 5 6 7 8 9 10 11 12 13] {
+                        let values = row[X].map(T::to_f32).to_array();
+                        unrolled!(K in [0 1 2] {
+                            unrolled!(C in [0 1] {
+                                let position = X.wrapping_sub(C * STRIDE as usize);
+                                if X / HALF == H && K < maps && C < across && position < SIZE as usize {
+                                    let vector = along_x[C] + K as u32 * weights.table;
+                                    // SAFETY: the vector is there.
+                                    let weight = unsafe { weights.next(&mut fours[K][C], vector, position) };
+                                    add(&mut of_row[K][C], weight, values);
+                                }
+                            });
                         });
                     });
                 });

@@ -44,8 +44,8 @@ const STRIDES: usize = 2;
 const MAX_SHARED: u32 = 48 << 10;
 /// Multiprocessors that blocks are shared out to; on a GPU with fewer or more, the last round of blocks is less even.
 const MULTIPROCESSORS: u32 = 132;
-/// Bytes of a pixel's channels that a block reads at least, where there are as many: a line of the L2 cache.
-const LINE: u32 = 128;
+/// Bytes of a pixel's channels that a block reads at least, where there are as many: fewer were slower backward.
+const LINE: u32 = 256;
 
 /// The most Gaussians of a channel whose sums a thread keeps.
 const MAPS: usize = 3;
@@ -124,7 +124,7 @@ impl Slide {
     pub fn forward(geometry: &Geometry, variances: u32, bytes: u32) -> Option<Plan> {
         let [vertical, horizontal] = geometry.axes;
         let kernels = Self::kernels(geometry);
-        let (threads, columns) = (forward_threads(kernels), columns(kernels));
+        let (threads, columns) = (forward_threads(vertical.size, kernels), columns(kernels));
         let needs = Needs {
             channels: geometry.channels.checked_mul(if kernels == 0 { geometry.kernels } else { 1 })?,
             tables: kernels.max(1),
