@@ -11,6 +11,7 @@ use crate::support::*;
 mod errors;
 mod huge;
 mod oracle;
+mod slide;
 mod strips;
 
 pub fn tests() -> Vec<Trial> {
@@ -145,7 +146,7 @@ fn gpu_cases() -> Vec<Case> {
         ([3, 1, 6, 7], window([2, 3]).stride([2, 2])),
         ([1, 48, 5, 4], window([2, 2])),
     ];
-    cases(&[&general[..], &strips::cases()].concat())
+    [cases(&[&general[..], &strips::cases(), &slide::apart()].concat()), slide::cases()].concat()
 }
 
 fn full_size_cases() -> Vec<Case> {

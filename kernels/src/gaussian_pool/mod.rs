@@ -3,8 +3,8 @@
 //!
 //! A weight is a product of a factor along y and one along x, so that a window of `kh * kw` positions costs `kh + kw`.
 //!
-//! Planes that follow each other go by [`strips`] where these can take them. The rest, channels that are neighbours, larger
-//! strides and larger windows, go the general way:
+//! Planes that follow each other go by [`apart`] forward where windows do not overlap, else by [`strips`] where these can take
+//! them; channels that are neighbours go by [`slide`], for windows of a few known sizes. The rest goes the general way:
 //!
 //! - [`gaussian_pool_weights`] computes the factors of every Gaussian, once per pass, into a table.
 //! - [`gaussian_pool_forward`] and [`gaussian_pool_backward`] share one shape. A block takes a tile of one plane of what
@@ -31,9 +31,11 @@
 //! Every kernel relies on [`Geometry`] being what its documentation says, on buffers of the sizes that it gives, and on
 //! the grid that its own documentation names. Buffers begin at multiples of 16 bytes.
 
+pub mod apart;
 mod backward;
 mod forward;
 mod parameters;
+pub mod slide;
 pub mod strips;
 mod weights;
 

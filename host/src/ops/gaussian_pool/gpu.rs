@@ -1,6 +1,10 @@
 //! The launches: the table of weights first, then the pass, then, for the parameters' gradients, the sum of its parts.
 
+mod apart;
+mod slide;
+
 use cuda_std::launch::{DeviceMemory, LaunchDims};
+use kernels::gaussian_pool::slide::Slide;
 use kernels::gaussian_pool::strips::walk::WalkPlan;
 use kernels::gaussian_pool::strips::{
     BACKWARD_BLOCK, FORWARD_BLOCK, GaussianPoolBackwardParametersStrips, GaussianPoolBackwardStrips,
@@ -16,7 +20,7 @@ use super::plan::{self, Plan};
 use super::{Backward, Forward, columns};
 use crate::Layout::{ChannelsLast, RowMajor};
 use crate::device::explain::{self, Because};
-use crate::device::{Gpu, OnGpu, for_storage, tiles};
+use crate::device::{Gpu, GpuSliceMut, OnGpu, for_storage, tiles};
 use crate::{Compute, Error, Out, Real, Result, Tensor};
 
 /// Columns of a tile that are worth reading a few parts of its source for, where windows are large.
@@ -69,11 +73,20 @@ impl<T: Real> OnGpu for Forward<'_, T> {
             rest => (rest.unwrap_or(0) / along_x.stride + 1).max(FEW_COLUMNS),
         };
         let geometry = geometry(plan, plan.axes.map(|axis| axis.output), columns)?;
+        if let Some(apart) = apart::plan(plan, &geometry) {
+            return self.apart(gpu, geometry, apart);
+        }
         if let Some(walk) = columns::launch(plan, WalkPlan::forward(&geometry, plan.variances() as u32)) {
             return self.by_columns(gpu, geometry, walk);
         }
         if let Some(by_strips) = strips(plan, Strips::forward(&geometry, plan.variances() as u32)) {
             return self.by_strips(gpu, geometry, by_strips);
+        }
+        let bytes = T::DTYPE.size() as u32;
+        if let Some(sliding) =
+            slide::plan(plan, &geometry, || Slide::forward(&geometry, plan.variances() as u32, bytes))
+        {
+            return self.sliding(gpu, geometry, sliding);
         }
         let [table_y, table_x] = tables(plan, 1);
         for_storage!(T as S, op, "x", gpu, {
@@ -101,7 +114,7 @@ impl<T: Real> Forward<'_, T> {
             let (x, y) = (self.x.gpu::<S>(op, "x")?, self.y.gpu_mut::<S>(op, "y")?);
             let (mean, var) = (self.mean.gpu::<f32>(op, "mean")?, self.var.gpu::<f32>(op, "var")?);
             let (dims, strips) = (dims(launch, FORWARD_BLOCK), launch.strips);
-            let _why = because(&geometry);
+            let _why = why_strips(&geometry);
             for_stride!(geometry.axes, STRIDE, {
                 let launch = GaussianPoolForwardStrips::<S, STRIDE> { x, mean, var, y, geometry, strips };
                 // SAFETY: `x` and `y` have the shapes and the layout that `geometry` was made of, and the parameters theirs;
@@ -135,6 +148,11 @@ impl<T: Real> OnGpu for Backward<'_, T> {
         let of_strips = Strips::backward(&geometry, plan.variances() as u32, each);
         if let Some(by_strips) = strips(plan, of_strips) {
             return self.by_strips(gpu, geometry, by_strips);
+        }
+        let (variances, bytes) = (plan.variances() as u32, T::DTYPE.size() as u32);
+        if let Some(sliding) = slide::plan(plan, &geometry, || Slide::backward(&geometry, variances, bytes, parameters))
+        {
+            return self.sliding(gpu, geometry, sliding);
         }
         let entry = if parameters { DERIVATIVES_ENTRY } else { 1 };
         let [table_y, table_x] = tables(plan, entry);
@@ -190,7 +208,7 @@ impl<T: Real> Backward<'_, T> {
         let mut workspace = gpu.workspace(parts)?;
         let mut sums = workspace.as_slice_mut();
         let (dims, strips) = (dims(launch, if parameters { PARAMETERS_BLOCK } else { BACKWARD_BLOCK }), launch.strips);
-        let why = because(&geometry);
+        let why = why_strips(&geometry);
         for_storage!(T as S, op, "x", gpu, {
             let dy = self.dy.gpu::<S>(op, "dy")?;
             let (mut dx, dx_beta) = match self.dx {
@@ -264,6 +282,17 @@ pub(super) fn sum_parameters<C: Compute>(
     unsafe { gpu.launch(dims, launch) }
 }
 
+/// Says of launches, until what is returned is dropped, what window they are for and why by these kernels.
+fn because(plan: &Plan, why: &'static str) -> Because {
+    explain::because(|| {
+        let pair = |[a, b]: [usize; 2]| format!("{a}x{b}");
+        let layout = if plan.layout == ChannelsLast { "with the channels last" } else { "row-major" };
+        let image = pair(plan.axes.map(|axis| axis.image));
+        let [size, stride, padding] = [plan.window.size, plan.window.stride, plan.window.padding].map(pair);
+        format!("window {size} stride {stride} padding {padding} over {image} {layout}: {why}")
+    })
+}
+
 /// The plan by strips, if the kernels can and the grid has as many blocks.
 fn strips(plan: &Plan, launch: Option<StripsPlan>) -> Option<StripsPlan> {
     let can = plan.layout == RowMajor && plan.planes() > 0;
@@ -271,7 +300,7 @@ fn strips(plan: &Plan, launch: Option<StripsPlan>) -> Option<StripsPlan> {
 }
 
 /// Why strips were chosen.
-fn because(geometry: &Geometry) -> Because {
+fn why_strips(geometry: &Geometry) -> Because {
     explain::because(|| {
         let why = match (geometry.axes.iter().any(|axis| axis.cases > 1), geometry.kernels) {
             (true, _) => "windows that the padding cuts off have weights of their own",
@@ -313,6 +342,26 @@ fn lanes(plan: &Plan) -> u32 {
 /// Elements of the tables of weights along y and x.
 fn tables(plan: &Plan, entry: u32) -> [usize; 2] {
     plan.axes.map(|axis| plan.gaussians() * axis.cases() * axis.size * entry as usize)
+}
+
+/// Runs `body` with tables of weights along y and x in entries of so many elements, if any are asked for, and room for so
+/// many elements.
+fn with_weights<T: Compute>(
+    gpu: &Gpu,
+    plan: &Plan,
+    parameters: [&Tensor<T>; 2],
+    geometry: Geometry,
+    entry: Option<u32>,
+    room: usize,
+    body: impl FnOnce([Option<&dyn DeviceMemory<f32>>; 2], GpuSliceMut<'_, f32>) -> Result<()>,
+) -> Result<()> {
+    let [table_y, table_x] = entry.map_or([0; 2], |entry| tables(plan, entry));
+    let mut workspace = gpu.workspace(table_y + table_x + room)?;
+    let (mut weights_y, rest) = workspace.as_slice_mut().split_at(table_y);
+    let (mut weights_x, room) = rest.split_at(table_x);
+    let Some(entry) = entry else { return body([None; 2], room) };
+    weights(gpu, plan, parameters, geometry, entry, [&mut weights_y, &mut weights_x])?;
+    body([Some(&weights_y), Some(&weights_x)], room)
 }
 
 /// Queues the computation of the weights.
