@@ -6,18 +6,14 @@ use super::{CHANNELS, Four, MAPS, MOST, OPEN, Part, STRIDES, Slide, Tables, Weig
 use crate::gaussian_pool::{Geometry, divide};
 
 /// Threads of a block, at most.
-pub(super) const fn forward_threads(size: u32, kernels: u32) -> u32 {
-    match (size, kernels) {
-        (3, 1) => 256,
-        _ => 128,
-    }
+pub(super) const fn forward_threads(kernels: u32) -> u32 {
+    if kernels == 1 { 256 } else { 128 }
 }
 /// Blocks that fit on a multiprocessor, as many as leave each thread the registers it needs.
 pub(super) const fn forward_blocks(size: u32, kernels: u32) -> u32 {
     match (size, kernels) {
         (3, 1) => 3,
         (3, _) => 4,
-        (_, 1) => 3,
         _ => 2,
     }
 }
@@ -29,6 +25,8 @@ pub(super) const fn columns(kernels: u32) -> u32 {
 /// Columns of the image that these cover, at most.
 const COVERED: usize = (COLUMNS as usize - 1) * STRIDES + MOST;
 
+/// Windows of fewer columns have the loads of all rows of a step under way at once.
+const FEW: u32 = 5;
 /// Columns whose loads are under way at once.
 const HALF: usize = COVERED.div_ceil(2);
 
@@ -45,7 +43,7 @@ type Block = [Four; COLUMNS as usize];
 /// [`gaussian_pool_weights`](super::super::gaussian_pool_weights) without derivatives; `slide` is what [`Slide::forward`] made
 /// of `geometry`, whose windows are such.
 #[kernel(
-    max_threads = forward_threads(SIZE, KERNELS),
+    max_threads = forward_threads(KERNELS),
     min_blocks = forward_blocks(SIZE, KERNELS),
     instances(T = [f32, f16, bf16], (SIZE, STRIDE, KERNELS) = [(3, 2, 0), (3, 2, 1), (11, 2, 0), (11, 2, 1), (11, 2, 3)])
 )]
@@ -123,9 +121,10 @@ pub unsafe fn gaussian_pool_forward_slide<T: Storage, const SIZE: u32, const STR
     while step < rows + open as u32 - 1 {
         along_y[open - 1] = weights.of(vertical, part.step + step);
         unrolled!(I in [0 1] {
-            if I < STRIDE as usize {
-                let below = step * STRIDE + I as u32;
-                let there = (top.wrapping_add(I as u32) < vertical.image) & (below < covered);
+            let below = step * STRIDE + I as u32;
+            let there = (top.wrapping_add(I as u32) < vertical.image) & (below < covered);
+            // A branch between rows of many columns keeps the compiler from loading all at once, which spills.
+            if I < STRIDE as usize && (there || SIZE < FEW) {
                 // Adds nothing, as there are fewer steps; but the compiler cannot know that, or it would keep all weights along
                 // x in registers from one row to the next.
                 let along_x = along_x.map(|vector| vector + (step >> (31 - I)));

@@ -124,7 +124,7 @@ impl Slide {
     pub fn forward(geometry: &Geometry, variances: u32, bytes: u32) -> Option<Plan> {
         let [vertical, horizontal] = geometry.axes;
         let kernels = Self::kernels(geometry);
-        let (threads, columns) = (forward_threads(vertical.size, kernels), columns(kernels));
+        let (threads, columns) = (forward_threads(kernels), columns(kernels));
         let needs = Needs {
             channels: geometry.channels.checked_mul(if kernels == 0 { geometry.kernels } else { 1 })?,
             tables: kernels.max(1),
