@@ -112,6 +112,8 @@ const fn of_gaussian(geometry: &Geometry) -> Option<u32> {
 /// `y[n, c*K + k]` = `x[n, c]` pooled by Gaussian `k` of the channel's set. The grid is the plan's. `ROWS` are
 /// under way at once.
 ///
+/// On an H200 0.40 of the copy rate for 4×4, 0.56 for 8×8 and 0.54 for 7×7 windows in f32; latency is suspected to be the limit.
+///
 /// # Safety
 /// The parent module's. `x` holds the planes, `y` as many for each of `kernels`, `mean` two and `var` `variances` elements for
 /// each Gaussian; where channels have Gaussians of their own, `weights_y` and `weights_x` are the tables of

@@ -30,6 +30,9 @@ const ROWS: usize = MOST + 4;
 /// of each part of an image across and group of channels. `SIZE` is both sides of the window,
 /// `KERNELS` how many Gaussians all channels share, or 0.
 ///
+/// On an H200 0.80 of the copy rate for 3×3 and 0.58 for 11×11 windows in f32, 0.60 and 0.32 in bf16: 21 instructions an element of
+/// 11×11 windows, of 33 that memory leaves time for, are suspected to be the limit.
+///
 /// # Safety
 /// The parent module's. `dx` holds the images, `dy` as many channels of the output for each of `kernels`, `mean` two and `var`
 /// `variances` elements for each Gaussian, and with `KERNELS = 0` `weights_y` and `weights_x` the tables of

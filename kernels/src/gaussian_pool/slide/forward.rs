@@ -37,6 +37,9 @@ type Block = [Four; COLUMNS as usize];
 /// an image across and group of channels. `SIZE` is both sides of the window, `KERNELS` how
 /// many Gaussians all channels share, or 0.
 ///
+/// On an H200 0.89 of the copy rate for 3×3 and 0.73 for 11×11 windows in f32, 0.80 and 0.39 in bf16: bound by memory, and by what is
+/// issued in 16 bits. With three Gaussians 0.36: few warps, as each thread has many registers, are suspected.
+///
 /// # Safety
 /// The parent module's. `x` holds the images, `y` as many channels for each of `kernels`, `mean` two and `var` `variances`
 /// elements for each Gaussian, and with `KERNELS = 0` `weights_y` and `weights_x` the tables of

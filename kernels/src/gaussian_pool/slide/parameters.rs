@@ -25,6 +25,9 @@ pub(super) const SUMS_OF_THREAD: u32 = CHANNELS * SUMS_PER_GAUSSIAN;
 /// `[planes, blocks of an image and group, 4]`. The grid is that of
 /// [`gaussian_pool_backward_slide`](super::gaussian_pool_backward_slide).
 ///
+/// On an H200 0.75 of the copy rate for 3×3 and 0.57 for 11×11 windows in f32, 0.47 and 0.28 in bf16: 59 instructions an element of
+/// 11×11 windows are all that memory leaves time for.
+///
 /// # Safety
 /// The parent module's, as for that kernel, with derivatives in the tables; `x` holds the images.
 #[kernel(
