@@ -1,7 +1,7 @@
 //! Forward of planes that follow each other, where windows do not overlap: the stride is at least the window.
 //!
 //! A *line* is a row of windows of a plane. A block takes some lines at a time, of several planes where these are small, or a
-//! part of one, and goes on to others: weights that all channels share are computed once. A thread sums one column of one window along y, with [`AHEAD`] rows under way at once, and leaves the sum by its weight
+//! part of one, and goes on to others: weights that all channels share are computed once. A thread sums one column of one window along y, with `AHEAD` rows under way at once, and leaves the sum by its weight
 //! along x in shared memory; neighbouring threads have neighbouring columns. Then a thread adds up one window's. Every pixel of
 //! a window is read once for each Gaussian, and none between windows.
 //!
