@@ -18,6 +18,9 @@ const OUTPUTS: u32 = THREADS / warp::WARP_SIZE;
 const MOST_BLOCKS: u32 = 65_535;
 /// Positions from which on a window is worth a warp.
 const LARGE: u64 = 64;
+/// Positions from which on that is so whatever the outputs: of smaller windows that overlap, neighbouring threads find the same
+/// elements in the cache.
+const VERY_LARGE: u64 = 1024;
 /// Threads that a GPU has room for, about: with as many outputs each may have a thread.
 const ENOUGH: u64 = 1 << 18;
 
@@ -36,14 +39,16 @@ pub struct Warps {
 unsafe impl KernelParam for Warps {}
 
 impl Warps {
-    /// Over the outputs of large windows without dilation; and the grid. `few` says to take them only where outputs are few.
-    pub fn new(window: &Window<Nchw>, few: bool) -> Option<(Self, [u32; 3])> {
+    /// Over the outputs of large windows without dilation, where outputs are few, or windows very large and no `bands` have room
+    /// for them; and the grid.
+    pub fn new(window: &Window<Nchw>, bands: bool) -> Option<(Self, [u32; 3])> {
         let [height, width] = window.output;
         let outputs = u32::try_from(u64::from(height) * u64::from(width)).ok().filter(|&outputs| outputs < 1 << 31)?;
         let positions = u64::from(window.size[0]) * u64::from(window.size[1]);
         let is_few = u64::from(outputs) * u64::from(window.planes) < ENOUGH;
         let tiles = outputs.div_ceil(OUTPUTS);
-        if window.dilation != [1, 1] || positions < LARGE || (few && !is_few) || tiles > MOST_BLOCKS {
+        let worth = positions >= LARGE && (is_few || (!bands && positions >= VERY_LARGE));
+        if window.dilation != [1, 1] || !worth || tiles > MOST_BLOCKS {
             return None;
         }
         let beside = window.size[1].next_power_of_two().min(warp::WARP_SIZE).trailing_zeros();

@@ -100,7 +100,7 @@ fn says_once() -> Outcome {
          multiple of four"
             .to_owned(),
         "max_pool_forward_warp_f32_u8 grid 6 block 256: window 9x9 stride 9x9 padding 0x0 dilation 1x1 over 9x9 row-major: a \
-         warp an output: the window is large, and outputs are few or a band of rows has no room"
+         warp an output: the window is large, and outputs are few, or it is very large and a band of rows has no room"
             .to_owned(),
         format!(
             "max_pool_forward_any_f32_u8 grid 1 block 256 shared 3360 bytes: {five} dilation 1x1 over 9x9 row-major: by \

@@ -422,7 +422,7 @@ impl Kernels {
                     "by bands of rows in shared memory, which have room; the size has no kernel of its own"
                 }
                 Self::Warps => {
-                    "a warp an output: the window is large, and outputs are few or a band of rows has no room"
+                    "a warp an output: the window is large, and outputs are few, or it is very large and a band of rows has no room"
                 }
                 Self::Patches => "by patches of a size compiled in, the channels being a multiple of four",
                 Self::General if L::CHANNELS_LAST => {
