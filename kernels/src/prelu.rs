@@ -244,7 +244,6 @@ pub unsafe fn prelu_backward_planes<T: Storage>(
     by_parts: Divider,
     vector: u32,
 ) {
-    grid::let_successor_start();
     // SAFETY: the block's plane and part exist by the grid, so that the elements up to `end` do; with `vector`, planes and so
     // `begin` and the steps of 4 are aligned.
     unsafe {
@@ -308,7 +307,6 @@ pub unsafe fn prelu_backward_columns<T: Storage, const EACH: usize>(
     outer: u64,
     columns: Columns,
 ) {
-    grid::let_successor_start();
     let Columns { columns, inner: _, beside, by_beside, by_inner, rows } = columns;
     let line = by_beside.divide(thread::thread_idx_x());
     let column = (thread::block_idx_y() * BLOCK + thread::thread_idx_x() - line * beside) * EACH as u32;
@@ -387,7 +385,7 @@ pub unsafe fn prelu_backward_columns<T: Storage, const EACH: usize>(
     }
 }
 
-/// Backward, stage 2, which may be launched early: one block a channel sums `[outer, channels, parts]` over the first and the last.
+/// Backward, stage 2: one block a channel sums `[outer, channels, parts]` over the first and the last.
 ///
 /// # Safety
 /// The module's.
@@ -400,7 +398,6 @@ pub unsafe fn prelu_backward_sum(
     channels: u32,
     parts: u64,
 ) {
-    grid::wait_for_predecessor();
     let channel = thread::block_idx_x() as u64;
     let mut sum = 0.0;
     let mut i = thread::thread_idx_x() as u64;

@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn a_head_with_another_hash_or_architecture_is_stale() {
-        let head = Head { arch: Arch::Sm80, sources: "a".repeat(64), compiler: "rustc 1.96.0".into() };
+        let head = Head { arch: Arch::Sm80, waits: false, sources: "a".repeat(64), compiler: "rustc 1.96.0".into() };
         compare_heads(&head, Arch::Sm80, &"a".repeat(64)).unwrap();
         let text = compare_heads(&head, Arch::Sm80, &"b".repeat(64)).unwrap_err().to_string();
         assert!(text.contains("other sources"), "{text}");
@@ -139,7 +139,7 @@ mod tests {
     fn without_the_compiler_the_hash_alone_is_compared_and_that_is_said() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.ptx");
-        let head = Head { arch: Arch::Sm80, sources: "a".repeat(64), compiler: "rustc 1.2.3 (x)".into() };
+        let head = Head { arch: Arch::Sm80, waits: false, sources: "a".repeat(64), compiler: "rustc 1.2.3 (x)".into() };
         std::fs::write(&path, format!("{head}\n.version 7.0\n")).unwrap();
         let ptx = Ptx { source: folder.path().to_owned(), arch: Arch::Sm80, path };
         let said = check_one(&ptx, &head.sources, &[]).unwrap();

@@ -87,7 +87,6 @@ pub mod prelude {
     pub use crate::element::{Element, Storage, Vector2, Vector4};
     pub use crate::float;
     pub use crate::global::{Global, GlobalMut};
-    pub use crate::grid;
     pub use crate::launch::KernelParam;
     pub use crate::shared::{Shared, SharedArray, dynamic_shared};
     pub use crate::thread;

@@ -203,6 +203,7 @@ fn entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
         pub unsafe extern "ptx-kernel" fn #name(#(#raw),*) {
             #body
             const _: fn() = || { #(#checks)* };
+            ::cuda_std::grid::begin();
             // SAFETY: the launch gives what the kernel asks for.
             unsafe { #called(#(#values),*) }
         }

@@ -35,6 +35,6 @@ pub fn sum_parts<C: Compute>(
         channels: channels as u32,
         parts: inner as u64,
     };
-    // SAFETY: the kernel waits for what is before it; `sums` is laid out so, and `out` holds a channel each, both checked above; one block a channel.
-    unsafe { gpu.launch(LaunchDims::new(channels as u32, BLOCK).early(), kernel) }
+    // SAFETY: `sums` is laid out so, and `out` holds a channel each, both checked above; one block a channel.
+    unsafe { gpu.launch(LaunchDims::new(channels as u32, BLOCK), kernel) }
 }

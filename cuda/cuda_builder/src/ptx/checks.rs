@@ -35,6 +35,32 @@ pub fn is_barrier(opcode: &str) -> bool {
     }
 }
 
+/// Whether every entry waits for the grid before it (`griddepcontrol.wait`) before it branches, and before it touches memory but
+/// its parameters.
+///
+/// # Errors
+/// [`BuildError::Syntax`] if the text cannot be read.
+pub fn all_wait(text: &str) -> Result<bool, BuildError> {
+    let clean = blank_comments(text);
+    let waits = |item: &Item<'_>| {
+        let body = item.body.clone().map_or("", |body| &clean[body]);
+        let first = instructions(body).map(|instruction| instruction.opcode).find(|opcode| !touches_nothing(opcode));
+        first == Some("griddepcontrol.wait")
+    };
+    Ok(items(text)?.iter().filter(|item| item.kind == Kind::Entry && !item.external).all(waits))
+}
+
+/// Of what stands before a wait: moves, arithmetic, conversions of addresses, and parameters.
+fn touches_nothing(opcode: &str) -> bool {
+    let (name, suffixes) = opcode.split_once('.').unwrap_or((opcode, ""));
+    match name {
+        "ld" => suffixes.split('.').next() == Some("param"),
+        "mov" | "cvt" | "cvta" | "add" | "sub" | "mul" | "mad" | "shl" | "shr" | "and" | "or" | "xor" | "not" | "setp"
+        | "selp" | "min" | "max" | "prmt" | "bfe" | "shf" | "lop3" | "neg" => true,
+        _ => false,
+    }
+}
+
 /// How many barriers each entry has, those of the functions it calls included, once for each call.
 ///
 /// # Errors

@@ -1,4 +1,4 @@
-use super::checks::{barriers, is_barrier, no_unresolved_externs};
+use super::checks::{all_wait, barriers, is_barrier, no_unresolved_externs};
 use super::directives::{KernelAttributes, write};
 use super::*;
 
@@ -165,6 +165,26 @@ fn barriers_count_with_those_of_called_functions() {
     // Its own two, and the helper's for each of two calls.
     assert_eq!(counted["first"], 4);
     assert_eq!(counted["second"], 0);
+}
+
+#[test]
+fn a_wait_is_one_for_all_where_nothing_stands_before_it() {
+    let entry = |body: &str| format!(".visible .entry k(.param .u64 p)\n{{\n\t.reg .b32 %r<2>;\n{body}\tret;\n}}\n");
+    let wait = "\t// begin inline asm\n\tgriddepcontrol.wait;\n\t// end inline asm\n";
+    let parameter = "\tld.param.b64 \t%rd1, [p];\n\tcvta.to.global.u64 \t%rd2, %rd1;\n";
+    let good = entry(&format!("{parameter}{wait}\tst.global.b32 \t[%rd2], 0;\n"));
+    assert!(all_wait(&good).unwrap());
+    for bad in [
+        parameter.to_owned(),
+        format!("{parameter}\tld.global.b32 \t%r1, [%rd2];\n{wait}"),
+        format!("\t@%p1 bra \t$L__BB0_2;\n{wait}$L__BB0_2:\n"),
+        format!("\t// griddepcontrol.wait;\n"),
+    ] {
+        let bad = entry(&bad);
+        assert!(!all_wait(&bad).unwrap(), "{bad}");
+        assert!(!all_wait(&format!("{good}{bad}")).unwrap(), "one of two: {bad}");
+    }
+    assert!(!all_wait(PTX).unwrap());
 }
 
 #[test]

@@ -112,25 +112,17 @@ pub struct LaunchDims {
     pub block: [u32; 3],
     /// Dynamic shared memory of a block.
     pub shared_bytes: u32,
-    /// Whether the grid may start before that before it in the stream has ended.
-    pub early: bool,
 }
 
 impl LaunchDims {
     /// So many blocks of so many threads, without dynamic shared memory.
     pub fn new(grid: impl Into<Dim3>, block: impl Into<Dim3>) -> Self {
-        Self { grid: grid.into().0, block: block.into().0, shared_bytes: 0, early: false }
+        Self { grid: grid.into().0, block: block.into().0, shared_bytes: 0 }
     }
 
     /// With so many bytes of dynamic shared memory for each block.
     pub fn with_shared(self, shared_bytes: u32) -> Self {
         Self { shared_bytes, ..self }
-    }
-
-    /// Starting before the grid before it in the stream has ended, where the GPU can. Only for kernels that begin with
-    /// [`wait_for_predecessor`](crate::grid::wait_for_predecessor): any other reads what may not be written yet.
-    pub fn early(self) -> Self {
-        Self { early: true, ..self }
     }
 
     /// Threads of a block, saturating.

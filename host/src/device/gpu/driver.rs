@@ -11,7 +11,7 @@ use cuda_std::launch::{Launch, LaunchDims};
 use cust::context::Context;
 use cust::module::Module;
 use libcuda::{
-    CaptureMode, DriverError, Event, Function, Graph, GraphExec, LaunchAttributes, PtxFamily, Stream, ThreadCaptureMode,
+    CaptureMode, DriverError, DriverVersion, Event, Function, Graph, GraphExec, LaunchAttributes, PtxFamily, Stream, ThreadCaptureMode,
 };
 
 use super::KernelModule;
@@ -33,11 +33,16 @@ pub struct Driver {
     blocking: bool,
 }
 
+/// Since CUDA 12.3 graphs have edges of programmatic dependent launches (its release notes).
+const OLDEST_DRIVER_THAT_CAPTURES_EARLY: DriverVersion = DriverVersion::new(12, 3);
+
 /// A GPU of this process: one for all its streams, kept until the process ends, since loading the kernels takes seconds.
 struct Card {
     ordinal: u32,
     name: String,
     family: PtxFamily,
+    /// Whether a capture takes launches before the grid before them has ended: its graph then has such edges.
+    captures_early: bool,
     context: Arc<Context>,
     /// What was loaded, by the place of its text.
     modules: Mutex<HashMap<usize, Module>>,
@@ -88,6 +93,8 @@ impl Hasher for Addresses {
 /// A kernel that was looked up.
 struct Entry {
     raw: cust::sys::CUfunction,
+    /// Whether it may be launched before the grid before it has ended.
+    waits: bool,
     /// The dynamic shared memory that it was allowed so far.
     shared_bytes: Mutex<u32>,
 }
@@ -149,6 +156,7 @@ impl Card {
             ordinal,
             name,
             family,
+            captures_early: version >= OLDEST_DRIVER_THAT_CAPTURES_EARLY,
             context: Arc::new(context),
             modules: Mutex::default(),
             functions: RwLock::default(),
@@ -207,7 +215,8 @@ impl Card {
         })?;
         let mut functions = self.functions.write().unwrap_or_else(PoisonError::into_inner);
         // One for each kernel of the process, as the code itself; another thread may have been first.
-        let new = || &*Box::leak(Box::new(Entry { raw, shared_bytes: Mutex::new(SHARED_WITHOUT_ASKING) }));
+        let waits = module.waits(self.family);
+        let new = || &*Box::leak(Box::new(Entry { raw, waits, shared_bytes: Mutex::new(SHARED_WITHOUT_ASKING) }));
         Ok(functions.entry(key).or_insert_with(new))
     }
 }
@@ -410,10 +419,10 @@ impl Driver {
         let name = K::KERNEL.name;
         let entry = self.entry::<K>(module, dims)?;
         self.launched.lock().unwrap_or_else(PoisonError::into_inner).note(name, dims);
-        // A capture takes the plain order: not every driver's graphs can be asked for the other.
-        let early = dims.early
-            && self.card.family == PtxFamily::Sm90a
-            && !self.told(self.stream.is_capturing(), || format!("launching {name}"))?;
+        // Where a kernel waits for the grid before it by itself, its launch need not.
+        let early = entry.waits
+            && (self.card.captures_early
+                || !self.told(self.stream.is_capturing(), || format!("launching {name}"))?);
         let attributes = LaunchAttributes { programmatic_serialization: early, ..LaunchAttributes::default() };
         let result = kernel.with_params(|params| {
             // SAFETY: the launch type writes the parameters as the kernel declares them; the module is loaded until the

@@ -44,6 +44,12 @@ impl KernelModule {
         }
     }
 
+    /// Whether all kernels of [`ptx`](Self::ptx) wait for the grid before theirs, so that none needs to be launched after it: as the
+    /// head says that `cuda_builder` writes.
+    pub(super) fn waits(&self, family: PtxFamily) -> bool {
+        self.ptx(family).lines().next().is_some_and(|head| head.contains(" waits=yes "))
+    }
+
     /// Queues a kernel of this module on `gpu`. A grid of no blocks is nothing to do. The first launch on a GPU loads the
     /// module there, which takes milliseconds.
     ///
