@@ -1,7 +1,9 @@
 //! Times passes on a GPU: inputs rotated past the cache, events, the copy rate of the same run.
 //!
-//! A run is timed by two events around it. So that they measure the GPU and not the host, the queue is kept full: runs
-//! are queued in batches, each behind copies that take the GPU longer than the host takes to queue the batch.
+//! A run is a pass several times after itself, about as long as a copy that the copy rate is measured with, timed by two
+//! events around it: as a pass is among others in a stream, and as little touched as the copy by what events cost. So that they
+//! measure the GPU and not the host, the queue is kept full: runs are queued in batches, each behind copies that take the
+//! GPU longer than the host takes to queue the batch.
 
 use std::time::{Duration, Instant};
 
@@ -13,13 +15,15 @@ use serde::Serialize;
 use crate::row::{Times, thousandths};
 use crate::work::Run;
 
-/// Runs before any is timed.
+/// Passes before any is timed.
 pub const WARM_UP: usize = 3;
-/// Runs that are queued at once: few enough that the queue's thousand launches hold them.
-const BATCH: usize = 10;
+/// Passes that are queued at once: few enough that the queue's thousand launches hold them.
+const BATCH: usize = 64;
+/// Passes of a run at most.
+const MOST_IN_A_RUN: usize = 16;
 /// Sets of inputs at most. Where so many do not outgrow the cache, something else is read between the runs.
 pub const MOST_SETS: usize = 64;
-/// What an event and the reading between two runs cost the host.
+/// What an event and the reading between two passes cost the host.
 const BETWEEN: Duration = Duration::from_micros(25);
 
 /// How much is moved, and for how long.
@@ -45,6 +49,8 @@ pub struct Timer {
     cache: usize,
     /// Bytes that inputs and outputs may take.
     room: usize,
+    /// Seconds that a run is to take.
+    run: f64,
     /// Twice the cache: copied in front of a batch, and read between runs where the inputs do not outgrow the cache.
     scratch: Tensor<f32>,
     /// Seconds that copying it takes.
@@ -67,16 +73,18 @@ impl Timer {
             }
         }
         let times = gpu.time_each(50, |_| copied(&source).map(drop))?;
-        let rate = Times::of(&times).map_or(0.0, |times| 2.0 * effort.copied as f64 / (times.median * 1e3));
+        let run = Times::of(&times).map_or(f64::INFINITY, |times| times.median / 1e6);
+        let rate = 2.0 * effort.copied as f64 / (run * 1e9);
         drop(source);
         let scratch = Tensor::<f32>::zeros(&device, &[2 * effort.cache / 4])?;
-        let times = gpu.time_each(BATCH, |_| copied(&scratch).map(drop))?;
+        let times = gpu.time_each(10, |_| copied(&scratch).map(drop))?;
         let slope = Tensor::full(&device, &[1], 0.25)?;
         Ok(Self {
             gpu: gpu.clone(),
             copy_gbps: (rate * 10.0).round() / 10.0,
             cache: effort.cache,
             room: memory / 100 * 85,
+            run,
             scratch,
             filler: times.iter().copied().fold(f64::INFINITY, f64::min),
             sum: slope.empty_like()?,
@@ -93,35 +101,38 @@ impl Timer {
         (fitting >= 2).then_some(outgrown.min(fitting).min(MOST_SETS))
     }
 
-    /// Times a pass at least `runs` times; `sets` is how many sets of inputs it rotates among.
-    pub fn measure(&mut self, run: &mut Run, sets: usize, runs: usize) -> Result<Times> {
-        for number in 0..WARM_UP {
-            run(number)?;
-        }
-        self.gpu.synchronize()?;
+    /// Times at least `runs` runs of a pass; `sets` is how many sets of inputs it rotates among.
+    pub fn measure(&mut self, pass: &mut Run, sets: usize, runs: usize) -> Result<Times> {
+        let gpu = self.gpu.clone();
+        // The first loads the kernels.
+        let warm_up = gpu.time_each(WARM_UP, &mut *pass)?;
         let start = Instant::now();
-        run(WARM_UP)?;
+        pass(WARM_UP)?;
         let host = start.elapsed() + BETWEEN;
-        self.gpu.synchronize()?;
+        gpu.synchronize()?;
         let evicts = sets >= MOST_SETS;
-        let ahead = 1.5 * BATCH as f64 * host.as_secs_f64();
+        let alone = warm_up.into_iter().fold(f64::INFINITY, f64::min);
+        let passes = if evicts { 1 } else { ((self.run / alone).round() as usize).clamp(1, MOST_IN_A_RUN) };
+        let batch = (BATCH / passes).clamp(1, runs);
+        let ahead = 1.5 * (batch * passes) as f64 * host.as_secs_f64();
         // At least one: the first run is not to wait for the host either.
         let fillers = ((ahead / self.filler).ceil() as usize).clamp(1, 100);
-        let mut times = Vec::with_capacity(runs + BATCH);
+        let mut times = Vec::with_capacity(runs + batch);
         let mut count = WARM_UP + 1;
         while times.len() < runs {
-            let pieces = fillers + if evicts { 2 * BATCH } else { BATCH };
+            let pieces = fillers + if evicts { 2 * batch } else { batch };
             let is_run = |piece: usize| piece >= fillers && (!evicts || (piece - fillers) % 2 == 1);
-            let measured = self.gpu.clone().time_each(pieces, |piece| match () {
+            let measured = gpu.time_each(pieces, |piece| match () {
                 () if is_run(piece) => {
-                    let number = count;
-                    count += 1;
-                    run(number)
+                    let numbers = count..count + passes;
+                    count = numbers.end;
+                    numbers.into_iter().try_for_each(&mut *pass)
                 }
                 () if piece < fillers => copied(&self.scratch).map(drop),
                 () => self.evict(),
             })?;
-            times.extend(measured.into_iter().enumerate().filter(|&(piece, _)| is_run(piece)).map(|(_, time)| time));
+            let of_runs = measured.into_iter().enumerate().filter(|&(piece, _)| is_run(piece));
+            times.extend(of_runs.map(|(_, time)| time / passes as f64));
         }
         Ok(Times::of(&times).expect("at least one run"))
     }

@@ -1,7 +1,8 @@
 """Times passes: inputs rotated past the caches, contenders in turns, events on the GPU.
 
-On the GPU a run is timed by two events around it. So that they measure the GPU and not the host, the queue is
-kept full: a batch of runs is queued behind a wait long enough for the host to queue all of it.
+On the GPU a run is a pass several times after itself, about as long as a copy that the copy rate is measured with,
+timed by two events around it. So that they measure the GPU and not the host, the queue is kept full: a batch of runs is
+queued behind a wait long enough for the host to queue all of it.
 """
 
 from __future__ import annotations
@@ -20,8 +21,12 @@ Run = Callable[[], object]
 
 WARM_UP = 3
 """Runs of each contender before any is timed."""
-BATCH = 10
-"""Rounds that are queued at once: few enough that the queue's thousand launches hold them."""
+BATCH = 64
+"""Passes of each contender that are queued at once: few enough that the queue's thousand launches hold them."""
+MOST_ROUNDS = 10
+"""Rounds that are queued at once, at most."""
+MOST_IN_A_RUN = 16
+"""Passes of a run at most."""
 MOST_COPIES = 64
 """Sets of inputs at most. Where so many do not outgrow the cache, something else is read between the runs."""
 CPU_ROTATED = 64 << 20
@@ -75,10 +80,11 @@ class CpuTimer:
 class GpuTimer:
     """Times on a GPU by events; knows the GPU's cache and its copy rate."""
 
-    def __init__(self, device: torch.device, copy_bytes: int = 1 << 30) -> None:
+    def __init__(self, device: torch.device, copy_bytes: int = 2 << 30) -> None:
         self.device = device
         self.cache = torch.cuda.get_device_properties(device).L2_cache_size
-        self.copy_gbps: float | None = self._copy_rate(copy_bytes)
+        self.copy_us = self._copy_us(copy_bytes)
+        self.copy_gbps: float | None = round(2 * copy_bytes / (self.copy_us * 1e3), 1)
         self.cycles_per_us = self._cycles_per_us()
         # Twice the cache; read between the runs where the inputs cannot outgrow it.
         self.scratch = torch.ones(2 * self.cache // 4, device=device)
@@ -100,40 +106,50 @@ class GpuTimer:
         evict = sets >= MOST_COPIES
         # Results live until as many others have been made: their memory is not written again while the cache holds it.
         kept: deque[object] = deque(maxlen=sets)
-        for contender in contenders:
-            for number in range(WARM_UP):
-                kept.append(contender[number % sets]())
+        alone = [self._alone(contender, kept) for contender in contenders]
         torch.cuda.synchronize(self.device)
         start = time.perf_counter()
         for contender in contenders:
             kept.append(contender[0]())
         host_us = 1e6 * (time.perf_counter() - start) + 40.0 * len(contenders)
         torch.cuda.synchronize(self.device)
+        passes = [1 if evict else max(1, min(MOST_IN_A_RUN, round(self.copy_us / us))) for us in alone]
+        rounds = max(1, min(MOST_ROUNDS, BATCH // max(passes)))
 
         times: list[list[float]] = [[] for _ in contenders]
-        count = 0
-        for _ in range(math.ceil(runs / BATCH)):
+        counts = [0] * len(contenders)
+        for _ in range(math.ceil(runs / rounds)):
             events: list[tuple[int, torch.cuda.Event, torch.cuda.Event]] = []
-            for turn in range(BATCH):
+            for turn in range(rounds):
                 for number in order(len(contenders), turn):
                     events.append((number, torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)))
-            torch.cuda._sleep(int(1.5 * BATCH * host_us * self.cycles_per_us))
+            torch.cuda._sleep(int(1.5 * rounds * max(passes) * host_us * self.cycles_per_us))
             for number, before, after in events:
-                run = contenders[number][count % sets]
-                count += 1
+                contender, first = contenders[number], counts[number]
+                counts[number] += passes[number]
                 if evict:
                     self.scratch.sum()
                 before.record()
-                result = run()
+                for count in range(first, counts[number]):
+                    kept.append(contender[count % sets]())
                 after.record()
-                kept.append(result)
             torch.cuda.synchronize(self.device)
             for number, before, after in events:
-                times[number].append(1e3 * before.elapsed_time(after))
+                times[number].append(1e3 * before.elapsed_time(after) / passes[number])
         return [Times.of(measured) for measured in times]
 
-    def _copy_rate(self, size: int) -> float:
-        """1e9 bytes a second, read plus written, of copies within the GPU; half a second of them warms the clocks."""
+    def _alone(self, contender: Sequence[Run], kept: deque[object]) -> float:
+        """Warms a contender up; the least microseconds of a pass by itself, the host's included where it is slower."""
+        events = [torch.cuda.Event(enable_timing=True) for _ in range(WARM_UP + 1)]
+        events[0].record()
+        for number, after in enumerate(events[1:]):
+            kept.append(contender[number % len(contender)]())
+            after.record()
+        torch.cuda.synchronize(self.device)
+        return 1e3 * min(before.elapsed_time(after) for before, after in zip(events, events[1:], strict=False))
+
+    def _copy_us(self, size: int) -> float:
+        """Microseconds of a copy of so many bytes within the GPU; half a second of them warms the clocks."""
         source = torch.empty(size, dtype=torch.uint8, device=self.device).random_()
         target = torch.empty_like(source)
         end = time.perf_counter() + 0.5
@@ -146,8 +162,7 @@ class GpuTimer:
             target.copy_(source)
             after.record()
         torch.cuda.synchronize(self.device)
-        median = Times.of([1e3 * before.elapsed_time(after) for before, after in pairs]).median
-        return round(2 * size / (median * 1e3), 1)
+        return Times.of([1e3 * before.elapsed_time(after) for before, after in pairs]).median
 
     def _cycles_per_us(self) -> float:
         cycles = 10_000_000
