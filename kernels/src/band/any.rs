@@ -8,7 +8,7 @@
 
 use cuda_std::prelude::*;
 
-use super::{BandLaunch, Bands, Block, Costs, MOST_RUN, Span, THREADS, least, staged_bytes};
+use super::{BandLaunch, Bands, Block, Costs, Span, THREADS, Weights, least, staged_bytes};
 use crate::window::{Covering, Divider, Nchw, Window};
 
 /// Numbers of bands of a plane that are tried.
@@ -175,7 +175,8 @@ impl Bands {
     /// Over the inputs of windows, of whose outputs an element has `bytes`, with four bytes for each output, for each row of
     /// outputs and column of inputs, and for the sum of each input.
     pub fn of_inputs(window: &Window<Nchw>, bytes: usize) -> Option<(Self, BandLaunch)> {
-        Self::new(window.input[1], 4 * MOST_RUN, &of_inputs(window, &[bytes, size_of::<f32>()], size_of::<f32>()))
+        let weights = Weights { most_run: 32, ..Weights::HEAVY };
+        Self::new(window.input[1], weights, &of_inputs(window, &[bytes, size_of::<f32>()], size_of::<f32>()))
     }
 }
 

@@ -5,7 +5,7 @@
 //! next. A thread goes down a column of cells, so that an output is read once or twice, and leaves the sums in shared
 //! memory, whence they are stored in vectors.
 
-use super::{BandLaunch, Bands, Costs, MOST_RUN, Part, Span, Tile, least, staged_bytes};
+use super::{BandLaunch, Bands, Costs, Part, Span, Tile, Weights, least, staged_bytes};
 use crate::window::{Nchw, Window};
 
 /// The position in a window of the input number `input` of a cell, in the first or the last of the windows over the cell.
@@ -15,10 +15,19 @@ pub(super) const fn position<const SIZE: u32, const PADDING: u32>(last: bool, in
     if position < SIZE { Some(position) } else { None }
 }
 
+/// Rows of outputs before a run's own whose windows reach into it.
+pub(super) fn again(window: &Window<Nchw>) -> u8 {
+    u8::from(window.size[0] > 2)
+}
+
 impl Bands {
     /// Over the cells of the inputs, for outputs of which an element has `bytes`, those of each tensor.
     pub fn of_cells(window: &Window<Nchw>, bytes: &[usize]) -> Option<(Self, BandLaunch)> {
-        Self::of_cell_columns(window, window.input[1].div_ceil(2), bytes, size_of::<f32>())
+        let weights = match bytes[0] {
+            4 => Weights { together: true, ..Weights::HEAVY },
+            few => Weights::light(few, again(window).into()),
+        };
+        Self::of_cell_columns(window, window.input[1].div_ceil(2), bytes, size_of::<f32>(), weights)
     }
 
     /// As [`of_cells`](Self::of_cells), with so many columns of one or more cells, and `kept` bytes for each input.
@@ -27,13 +36,14 @@ impl Bands {
         columns: u32,
         bytes: &[usize],
         kept: usize,
+        weights: Weights,
     ) -> Option<(Self, BandLaunch)> {
         if window.dilation != [1, 1] {
             return None;
         }
         let rows = window.input[0].div_ceil(2);
         let [height, width] = window.input.map(u64::from);
-        let (whole, before) = (u64::from(window.output[0]), u64::from(window.size[0] > 2));
+        let (whole, before) = (u64::from(window.output[0]), u64::from(again(window)));
         let line = |bytes: &usize| u64::from(window.output[1]) * *bytes as u64;
         let lines: u64 = bytes.iter().map(line).sum();
         let (sums, written) = (width * kept as u64, width * bytes[0] as u64);
@@ -52,7 +62,7 @@ impl Bands {
                 if kept == 0 { staged } else { staged + staged_bytes(depth * inputs * sums) }
             },
         };
-        Self::new(columns, MOST_RUN, &costs)
+        Self::new(columns, weights, &costs)
     }
 }
 

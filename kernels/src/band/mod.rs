@@ -36,10 +36,6 @@ const MOST_BYTES: u64 = 48 * 1024;
 const ROOM_BYTES: f64 = 26.0 * 1024.0;
 /// Bytes that are worth a block: below, its start and its end take longer than what it moves.
 const WORTH_BYTES: f64 = 20.0 * 1024.0;
-/// Rows that a thread takes one after another, at most.
-const MOST_RUN: u32 = 8;
-/// What a thread does once, in rows.
-const ONCE: f64 = 1.5;
 /// Bytes that are copied at once.
 const COPY: u32 = 16;
 /// Blocks along y, at most.
@@ -85,6 +81,31 @@ struct Costs<C: Fn(u64) -> u64, S: Fn(u64, u64) -> u64> {
     shared: S,
 }
 
+/// What counts in the choice of a block's threads: found by measuring it for each kind of kernel (docs/perf/log.md).
+#[derive(Clone, Copy)]
+struct Weights {
+    /// Rows that a thread takes one after another, at most.
+    most_run: u32,
+    /// What a thread does once, in rows of its run.
+    once: f64,
+    /// What a block gains by many threads, of 1: they work while others of it wait.
+    many: f64,
+    /// Whether the threads of all planes of a block count together.
+    together: bool,
+}
+
+impl Weights {
+    /// Of kernels that are bound by their instructions.
+    const HEAVY: Self = Self { most_run: 8, once: 1.5, many: 0.0, together: false };
+
+    /// Of kernels that do little with an element of so many bytes, and `again` a row that the run before did. Where elements
+    /// have four bytes, memory all but hides what a thread does once.
+    fn light(bytes: usize, again: f64) -> Self {
+        let once = if bytes < 4 { 0.5 + again } else { 0.05 };
+        Self { most_run: 14, once, many: 0.05, together: true }
+    }
+}
+
 impl<C: Fn(u64) -> u64, S: Fn(u64, u64) -> u64> Costs<C, S> {
     /// How good bands of so many rows are, 1 at best: bytes that are moved twice, rows that are not there, room for other
     /// blocks, and what a block is worth; none where a band has no room.
@@ -102,8 +123,8 @@ impl<C: Fn(u64) -> u64, S: Fn(u64, u64) -> u64> Costs<C, S> {
         Some(once * (0.5 + 0.5 * there) * (0.5 + 0.5 * room) * (0.2 + 0.8 * large))
     }
 
-    /// The blocks, with the planes of each: `most` where they are whole and small enough.
-    fn block(&self, rows: u32, most: u32) -> (Block, [u32; 3], u32) {
+    /// The planes of a block: `most` where they are whole and small enough.
+    fn depth(&self, rows: u32, most: u32) -> u32 {
         let enough = |depth: u64| (self.shared)(rows.into(), depth) as f64 <= ROOM_BYTES / 2.0;
         let mut depth = 1;
         if rows == self.height {
@@ -111,6 +132,12 @@ impl<C: Fn(u64) -> u64, S: Fn(u64, u64) -> u64> Costs<C, S> {
                 depth += 1;
             }
         }
+        depth
+    }
+
+    /// The blocks, with the planes of each.
+    fn block(&self, rows: u32, most: u32) -> (Block, [u32; 3], u32) {
+        let depth = self.depth(rows, most);
         let grid = [self.planes.div_ceil(depth), self.height.div_ceil(rows), 1];
         let shared = (self.shared)(rows.into(), depth.into()) as u32;
         (Block { planes: self.planes, depth, height: self.height, rows }, grid, shared)
@@ -175,21 +202,24 @@ pub(crate) struct Part {
 }
 
 impl Bands {
-    /// Of all runs of at most so many rows and groups of runs that have room, those that cost least.
+    /// Of all runs of rows and groups of runs that have room, those that cost least.
     fn new<C: Fn(u64) -> u64, S: Fn(u64, u64) -> u64>(
         width: u32,
-        most: u32,
+        weights: Weights,
         costs: &Costs<C, S>,
     ) -> Option<(Self, BandLaunch)> {
         let columns = width.min(THREADS);
         let mut best: Option<(f64, u32, u32)> = None;
-        for run in 1..=most.min(costs.height) {
+        for run in 1..=weights.most_run.min(costs.height) {
             for groups in 1..=(THREADS / columns).min(costs.height.div_ceil(run)) {
-                let Some(worth) = costs.worth((run * groups).min(costs.height)) else { continue };
-                let threads = (columns * groups).next_multiple_of(warp::WARP_SIZE);
-                let at_work = f64::from(columns * groups) / f64::from(threads);
-                let once = f64::from(run) / (f64::from(run) + ONCE);
-                let worth = worth * (0.5 + 0.5 * at_work) * once;
+                let rows = (run * groups).min(costs.height);
+                let Some(worth) = costs.worth(rows) else { continue };
+                let depth = if weights.together { costs.depth(rows, THREADS / (columns * groups)) } else { 1 };
+                let threads = (columns * groups * depth).next_multiple_of(warp::WARP_SIZE);
+                let at_work = f64::from(columns * groups * depth) / f64::from(threads);
+                let once = f64::from(run) / (f64::from(run) + weights.once);
+                let many = 1.0 - weights.many * (1.0 - f64::from(threads) / f64::from(THREADS));
+                let worth = worth * (0.5 + 0.5 * at_work) * once * many;
                 if best.is_none_or(|(of_best, ..)| worth > of_best) {
                     best = Some((worth, run, groups));
                 }

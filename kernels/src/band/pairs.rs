@@ -7,8 +7,9 @@
 
 use cuda_std::prelude::*;
 
-use super::cells::{Given, position};
-use super::{BandLaunch, Bands, Part, Span, Staged, inputs_of, wait};
+use super::cells::{Given, again, position};
+use super::slide::light;
+use super::{BandLaunch, Bands, Part, Span, Staged, Weights, inputs_of, wait};
 use crate::elementwise::put4;
 use crate::window::{Nchw, Window};
 
@@ -21,14 +22,24 @@ const EACH: u32 = 4;
 impl Bands {
     /// As [`of_outputs`](Self::of_outputs), by pairs of columns.
     pub fn of_output_pairs(window: &Window<Nchw>, bytes: usize) -> Option<(Self, BandLaunch)> {
+        Self::of_pairs(window, bytes, light(window, bytes))
+    }
+
+    /// As [`of_output_pairs`](Self::of_output_pairs), for kernels that draw a number for each output.
+    pub fn of_drawn_pairs(window: &Window<Nchw>, bytes: usize) -> Option<(Self, BandLaunch)> {
+        Self::of_pairs(window, bytes, Weights::HEAVY)
+    }
+
+    fn of_pairs(window: &Window<Nchw>, bytes: usize, weights: Weights) -> Option<(Self, BandLaunch)> {
         let fits = window.input[1].is_multiple_of(EACH);
-        fits.then(|| Self::of_output_columns(window, window.output[1].div_ceil(2), bytes))?
+        fits.then(|| Self::of_output_columns(window, window.output[1].div_ceil(2), bytes, weights))?
     }
 
     /// As [`of_cells`](Self::of_cells), by pairs of cells, whose inputs are not kept.
     pub fn of_cell_pairs(window: &Window<Nchw>, bytes: &[usize]) -> Option<(Self, BandLaunch)> {
         let fits = window.input[1].is_multiple_of(EACH);
-        fits.then(|| Self::of_cell_columns(window, window.input[1] / EACH, bytes, 0))?
+        let weights = Weights { together: false, ..Weights::light(bytes[0], again(window).into()) };
+        fits.then(|| Self::of_cell_columns(window, window.input[1] / EACH, bytes, 0, weights))?
     }
 }
 

@@ -2,17 +2,28 @@
 
 use cuda_std::prelude::*;
 
-use super::{BandLaunch, Bands, Costs, MOST_RUN, Staged, inputs_of, staged_bytes, wait};
+use super::{BandLaunch, Bands, Costs, Staged, Weights, inputs_of, staged_bytes, wait};
 use crate::window::{Nchw, Window};
+
+/// The weights of maxima and averages.
+pub(super) fn light(window: &Window<Nchw>, bytes: usize) -> Weights {
+    let [size, stride] = [window.size[0], window.stride[0]];
+    Weights::light(bytes, f64::from(size.saturating_sub(stride)) / f64::from(stride))
+}
 
 impl Bands {
     /// Over the outputs of windows without dilation, of whose inputs an element has `bytes`.
     pub fn of_outputs(window: &Window<Nchw>, bytes: usize) -> Option<(Self, BandLaunch)> {
-        Self::of_output_columns(window, window.output[1], bytes)
+        Self::of_output_columns(window, window.output[1], bytes, light(window, bytes))
     }
 
     /// As [`of_outputs`](Self::of_outputs), with so many columns of outputs, each of one or more.
-    pub(super) fn of_output_columns(window: &Window<Nchw>, columns: u32, bytes: usize) -> Option<(Self, BandLaunch)> {
+    pub(super) fn of_output_columns(
+        window: &Window<Nchw>,
+        columns: u32,
+        bytes: usize,
+        weights: Weights,
+    ) -> Option<(Self, BandLaunch)> {
         if window.dilation != [1, 1] {
             return None;
         }
@@ -27,7 +38,7 @@ impl Bands {
             moved: |rows| reach(rows) * line + rows * outputs,
             shared: |rows, depth| staged_bytes(depth * line * if rows == whole { height } else { reach(rows) }),
         };
-        Self::new(columns, MOST_RUN, &costs)
+        Self::new(columns, weights, &costs)
     }
 }
 

@@ -11,7 +11,8 @@ use cuda_std::launch::{Launch, LaunchDims};
 use cust::context::Context;
 use cust::module::Module;
 use libcuda::{
-    CaptureMode, DriverError, DriverVersion, Event, Function, Graph, GraphExec, LaunchAttributes, PtxFamily, Stream, ThreadCaptureMode,
+    CaptureMode, DriverError, DriverVersion, Event, Function, Graph, GraphExec, LaunchAttributes, PtxFamily, Stream,
+    ThreadCaptureMode,
 };
 
 use super::KernelModule;
@@ -421,8 +422,7 @@ impl Driver {
         self.launched.lock().unwrap_or_else(PoisonError::into_inner).note(name, dims);
         // Where a kernel waits for the grid before it by itself, its launch need not.
         let early = entry.waits
-            && (self.card.captures_early
-                || !self.told(self.stream.is_capturing(), || format!("launching {name}"))?);
+            && (self.card.captures_early || !self.told(self.stream.is_capturing(), || format!("launching {name}"))?);
         let attributes = LaunchAttributes { programmatic_serialization: early, ..LaunchAttributes::default() };
         let result = kernel.with_params(|params| {
             // SAFETY: the launch type writes the parameters as the kernel declares them; the module is loaded until the

@@ -29,7 +29,7 @@ impl<T: Real> OnGpu for Forward<'_, T> {
                     && let Indices::U8(indices) = self.indices
                 {
                     let indices = indices.gpu_mut::<u8>(OP, "indices")?;
-                    let pairs = Bands::of_output_pairs(&window, size_of::<S>());
+                    let pairs = Bands::of_drawn_pairs(&window, size_of::<S>());
                     for_padded!(window, pairs => SIZE: usize, PADDING, (bands, launch), {
                         let _why = Kernels::Pairs.because(&window);
                         let draw =

@@ -32,8 +32,7 @@ fn refuses_what_pytorch_refuses() {
 fn positions_and_outputs_agree() {
     let each = |values: [usize; 3]| values.into_iter();
     for (size, stride) in each([1, 2, 5]).flat_map(|size| each([1, 2, 4]).map(move |stride| (size, stride))) {
-        for (padding, dilation) in each([0, 1, 2]).flat_map(|p| each([1, 2, 3]).map(move |d| (p.min(size / 2), d)))
-        {
+        for (padding, dilation) in each([0, 1, 2]).flat_map(|p| each([1, 2, 3]).map(move |d| (p.min(size / 2), d))) {
             for (length, ceil_mode) in (1..12).flat_map(|length| [(length, false), (length, true)]) {
                 let window = Window {
                     size: [size, 1],
@@ -89,8 +88,7 @@ fn runs_are_the_windows_columns() {
             seen.extend(outputs.enumerate().map(|(i, output)| (column, output, first + i * stride)));
         }
         let mut expected = Vec::new();
-        for (column, output) in (0..3).flat_map(|column| (0..windows.output[1]).map(move |output| (column, output)))
-        {
+        for (column, output) in (0..3).flat_map(|column| (0..windows.output[1]).map(move |output| (column, output))) {
             if windows.positions_inside(1, output).contains(&column) {
                 let input = windows.coordinate(1, output, column);
                 expected.extend((0..pixel).map(|c| (column, output * pixel + c, input * pixel + c)));
