@@ -8,7 +8,8 @@
 
 use cuda_std::prelude::*;
 
-use super::{BandLaunch, Bands, Block, Costs, Span, THREADS, Weights, least, staged_bytes};
+use super::choice::{Costs, Weights};
+use super::{BandLaunch, Bands, Block, Span, THREADS, least, staged_bytes};
 use crate::window::{Covering, Divider, Nchw, Window};
 
 /// Numbers of bands of a plane that are tried.

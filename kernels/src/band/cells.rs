@@ -5,7 +5,8 @@
 //! next. A thread goes down a column of cells, so that an output is read once or twice, and leaves the sums in shared
 //! memory, whence they are stored in vectors.
 
-use super::{BandLaunch, Bands, Costs, Part, Span, Tile, Weights, least, staged_bytes};
+use super::choice::{Costs, Weights};
+use super::{BandLaunch, Bands, Part, Span, Tile, least, staged_bytes};
 use crate::window::{Nchw, Window};
 
 /// The position in a window of the input number `input` of a cell, in the first or the last of the windows over the cell.

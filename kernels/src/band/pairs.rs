@@ -8,8 +8,9 @@
 use cuda_std::prelude::*;
 
 use super::cells::{Given, again, position};
+use super::choice::Weights;
 use super::slide::light;
-use super::{BandLaunch, Bands, Part, Span, Staged, Weights, inputs_of, wait};
+use super::{BandLaunch, Bands, Part, Span, Staged, inputs_of, wait};
 use crate::elementwise::put4;
 use crate::window::{Nchw, Window};
 

@@ -2,7 +2,8 @@
 
 use cuda_std::prelude::*;
 
-use super::{BandLaunch, Bands, Costs, Staged, Weights, inputs_of, staged_bytes, wait};
+use super::choice::{Costs, Weights};
+use super::{BandLaunch, Bands, Staged, inputs_of, staged_bytes, wait};
 use crate::window::{Nchw, Window};
 
 /// The weights of maxima and averages.

@@ -1,5 +1,6 @@
 //! That bands cover what they are for.
 
+use super::choice::MOST_BYTES;
 use super::*;
 
 fn windows() -> impl Iterator<Item = Window<Nchw>> {
