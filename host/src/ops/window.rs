@@ -1,11 +1,15 @@
 //! The window that pooling ops slide over an image, with PyTorch's rules for sizes and edges.
 
+mod choices;
+
 use std::marker::PhantomData;
 use std::ops::Range;
 
 use crate::device::explain::{self, Because};
 use crate::{Element, Error, Layout, Result, Tensor, check};
 use kernels::window::{Nchw, Nhwc, Order};
+
+pub(crate) use choices::Choice;
 
 /// Size, stride, padding and dilation of a two-dimensional window, each as `[vertical, horizontal]`.
 ///
@@ -347,7 +351,7 @@ macro_rules! for_slide {
     (@ $window:expr, $bytes:expr => $size:ident = $a:literal, $stride:ident = $b:literal, $found:pat, $body:block) => {
         if $window.size == [$a, $a]
             && $window.stride == [$b, $b]
-            && let Some($found) = kernels::band::Bands::of_outputs(&$window, $bytes)
+            && let Some($found) = $crate::ops::window::Choice::Outputs.of(&$window, &[$bytes])
         {
             const $size: usize = $a;
             const $stride: usize = $b;

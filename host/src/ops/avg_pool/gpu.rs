@@ -12,7 +12,7 @@ use kernels::window::{Covering, Order, Tiling, Window};
 
 use super::{Averages, Backward, Forward};
 use crate::device::{Gpu, OnGpu, for_storage};
-use crate::ops::window::{Kernels, band_dims, channels_last, for_order, for_padded, for_slide, row_major};
+use crate::ops::window::{Choice, Kernels, band_dims, channels_last, for_order, for_padded, for_slide, row_major};
 use crate::{Real, Result};
 
 impl Averages {
@@ -43,8 +43,7 @@ impl<T: Real> OnGpu for Forward<'_, T> {
                 let window = self.averages.windows.launch::<L>(OP)?;
                 let divisor = self.averages.launch(&window);
                 if let Some(window) = row_major(&window) {
-                    let pairs = Bands::of_output_pairs(&window, size_of::<S>());
-                    for_padded!(window, pairs => SIZE: usize, PADDING, (bands, launch), {
+                    for_padded!(window, Choice::OutputPairs.of(&window, &[size_of::<S>()]) => SIZE: usize, PADDING, (bands, launch), {
                         let _why = Kernels::Pairs.because(&window);
                         let forward = AvgPoolForwardPairs::<S, SIZE, PADDING> { x, y, window, divisor, bands };
                         // SAFETY: as below; the window is such.
@@ -104,15 +103,13 @@ impl<T: Real> OnGpu for Backward<'_, T> {
                 let window = self.averages.windows.launch::<L>(OP)?;
                 let divisor = self.averages.launch(&window);
                 if let Some(window) = row_major(&window) {
-                    let pairs = Bands::of_cell_pairs(&window, &[size_of::<S>()]);
-                    for_padded!(window, pairs => SIZE: u32, PADDING, (bands, launch), {
+                    for_padded!(window, Choice::CellPairs.of(&window, &[size_of::<S>()]) => SIZE: u32, PADDING, (bands, launch), {
                         let _why = Kernels::Pairs.because(&window);
                         let backward = AvgPoolBackwardPairs::<S, SIZE, PADDING> { dy, dx, beta, window, divisor, bands };
                         // SAFETY: as below; the window is such.
                         return unsafe { gpu.launch(band_dims(launch), backward) };
                     });
-                    let cells = Bands::of_cells(&window, &[size_of::<S>()]);
-                    for_padded!(window, cells => SIZE: u32, PADDING, (bands, launch), {
+                    for_padded!(window, Choice::Cells.of(&window, &[size_of::<S>()]) => SIZE: u32, PADDING, (bands, launch), {
                         let _why = Kernels::Bands.because(&window);
                         let backward = AvgPoolBackwardBand::<S, SIZE, PADDING> { dy, dx, beta, window, divisor, bands };
                         // SAFETY: as below; the window is such.

@@ -1,7 +1,7 @@
 use cuda_std::launch::{DeviceMemory, Launch, LaunchDims};
 use cuda_std::prelude::Storage;
+use kernels::band::Block;
 use kernels::band::any::Lines;
-use kernels::band::{Bands, Block};
 use kernels::max_pool::{
     MaxPoolFlatIndices, MaxPoolForward, MaxPoolForwardAny, MaxPoolForwardBand, MaxPoolForwardPairs,
     MaxPoolForwardPatch, MaxPoolForwardWarp,
@@ -13,7 +13,7 @@ use kernels::window::{Covering, Order, Position, Tiling, Window};
 use super::{FlatIndices, Forward, Indices};
 use crate::device::{Gpu, OnGpu, for_storage};
 use crate::ops::route::for_indices;
-use crate::ops::window::{Kernels, band_dims, channels_last, for_order, for_padded, for_slide, row_major};
+use crate::ops::window::{Choice, Kernels, band_dims, channels_last, for_order, for_padded, for_slide, row_major};
 use crate::{Real, Result};
 
 impl<T: Real> OnGpu for Forward<'_, T> {
@@ -32,8 +32,7 @@ impl<T: Real> OnGpu for Forward<'_, T> {
                     None => None,
                 };
                 if let Some(window) = row_major(&window) {
-                    let pairs = Bands::of_output_pairs(&window, size_of::<S>());
-                    for_padded!(window, pairs => SIZE: usize, PADDING, (bands, launch), {
+                    for_padded!(window, Choice::OutputPairs.of(&window, &[size_of::<S>()]) => SIZE: usize, PADDING, (bands, launch), {
                         let _why = Kernels::Pairs.because(&window);
                         let forward = MaxPoolForwardPairs::<S, SIZE, PADDING> { x, y, indices, window, bands };
                         // SAFETY: as `any_window`'s; the window is such.

@@ -1,13 +1,13 @@
 use cuda_std::launch::LaunchDims;
+use kernels::band::Block;
 use kernels::band::any::Phases;
-use kernels::band::{Bands, Block};
 use kernels::patch::Patches;
 use kernels::route::{RouteBackward, RouteBackwardAny, RouteBackwardBand, RouteBackwardPairs, RouteBackwardPatch};
 use kernels::window::{Covering, Tiling};
 
 use super::{Backward, Indices, for_indices};
 use crate::device::{Gpu, OnGpu, for_storage};
-use crate::ops::window::{Kernels, band_dims, channels_last, for_order, for_padded, row_major};
+use crate::ops::window::{Choice, Kernels, band_dims, channels_last, for_order, for_padded, row_major};
 use crate::{Real, Result};
 
 impl<T: Real> OnGpu for Backward<'_, T> {
@@ -21,13 +21,13 @@ impl<T: Real> OnGpu for Backward<'_, T> {
                     let indices = indices.gpu::<u8>(op, "indices")?;
                     if let Some(window) = row_major(&window) {
                         let sizes = [size_of::<S>(), size_of::<u8>()];
-                        for_padded!(window, Bands::of_cell_pairs(&window, &sizes) => SIZE: u32, PADDING, (bands, launch), {
+                        for_padded!(window, Choice::CellPairs.of(&window, &sizes) => SIZE: u32, PADDING, (bands, launch), {
                             let _why = Kernels::Pairs.because(&window);
                             let route = RouteBackwardPairs::<S, SIZE, PADDING> { dy, indices, dx, beta, window, bands };
                             // SAFETY: as below; the window is such.
                             return unsafe { gpu.launch(band_dims(launch), route) };
                         });
-                        for_padded!(window, Bands::of_cells(&window, &sizes) => SIZE: u32, PADDING, (bands, launch), {
+                        for_padded!(window, Choice::Cells.of(&window, &sizes) => SIZE: u32, PADDING, (bands, launch), {
                             let _why = Kernels::Bands.because(&window);
                             let route = RouteBackwardBand::<S, SIZE, PADDING> { dy, indices, dx, beta, window, bands };
                             // SAFETY: as below; the window is such.

@@ -1,6 +1,6 @@
 use cuda_std::launch::LaunchDims;
+use kernels::band::Block;
 use kernels::band::any::Lines;
-use kernels::band::{Bands, Block};
 use kernels::patch::Patches;
 use kernels::stochastic_pool::{
     StochasticPoolAdvance, StochasticPoolForward, StochasticPoolForwardAny, StochasticPoolForwardBand,
@@ -11,7 +11,7 @@ use kernels::window::Tiling;
 use super::{Advance, Forward, Inference};
 use crate::device::{Gpu, OnGpu, for_storage};
 use crate::ops::route::{Indices, for_indices};
-use crate::ops::window::{Kernels, band_dims, channels_last, for_order, for_padded, for_slide, row_major};
+use crate::ops::window::{Choice, Kernels, band_dims, channels_last, for_order, for_padded, for_slide, row_major};
 use crate::{Real, Result};
 
 impl<T: Real> OnGpu for Forward<'_, T> {
@@ -29,8 +29,7 @@ impl<T: Real> OnGpu for Forward<'_, T> {
                     && let Indices::U8(indices) = self.indices
                 {
                     let indices = indices.gpu_mut::<u8>(OP, "indices")?;
-                    let pairs = Bands::of_drawn_pairs(&window, size_of::<S>());
-                    for_padded!(window, pairs => SIZE: usize, PADDING, (bands, launch), {
+                    for_padded!(window, Choice::DrawnPairs.of(&window, &[size_of::<S>()]) => SIZE: usize, PADDING, (bands, launch), {
                         let _why = Kernels::Pairs.because(&window);
                         let draw =
                             StochasticPoolForwardPairs::<S, SIZE, PADDING> { x, y, indices, state, window, bands };

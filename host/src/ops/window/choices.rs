@@ -1,0 +1,114 @@
+//! The choice of a launch by bands, which takes longer than the launch: remembered for the windows of late.
+
+use std::cell::RefCell;
+
+use kernels::band::{BandLaunch, Bands};
+use kernels::window::{Nchw, Window};
+
+/// Choices that a thread remembers: a small network's pooling, forward and backward.
+const RECENT: usize = 8;
+
+/// For which kernels rows and threads are chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Choice {
+    /// [`Bands::of_outputs`].
+    Outputs,
+    /// [`Bands::of_output_pairs`].
+    OutputPairs,
+    /// [`Bands::of_drawn_pairs`].
+    DrawnPairs,
+    /// [`Bands::of_cells`].
+    Cells,
+    /// [`Bands::of_cell_pairs`].
+    CellPairs,
+}
+
+type Launch = Option<(Bands, BandLaunch)>;
+
+/// What a choice depends on.
+type Key = (Choice, Window<Nchw>, [usize; 2]);
+
+/// The last choices, the next to go in front.
+#[derive(Default)]
+struct Recent {
+    choices: Vec<(Key, Launch)>,
+    next: usize,
+}
+
+impl Recent {
+    fn get(&mut self, key: Key, choose: impl FnOnce() -> Launch) -> Launch {
+        if let Some((_, launch)) = self.choices.iter().find(|(known, _)| *known == key) {
+            return *launch;
+        }
+        let launch = choose();
+        if self.choices.len() < RECENT {
+            self.choices.push((key, launch));
+        } else {
+            self.choices[self.next] = (key, launch);
+            self.next = (self.next + 1) % RECENT;
+        }
+        launch
+    }
+}
+
+impl Choice {
+    /// The launch, for tensors whose elements have so many bytes: one, or two of which the second is the indices'.
+    pub fn of(self, window: &Window<Nchw>, bytes: &[usize]) -> Launch {
+        thread_local! {
+            static CHOICES: RefCell<Recent> = RefCell::default();
+        }
+        let key = (self, *window, [bytes[0], bytes.get(1).copied().unwrap_or(0)]);
+        CHOICES.with_borrow_mut(|recent| {
+            recent.get(key, || match self {
+                Self::Outputs => Bands::of_outputs(window, bytes[0]),
+                Self::OutputPairs => Bands::of_output_pairs(window, bytes[0]),
+                Self::DrawnPairs => Bands::of_drawn_pairs(window, bytes[0]),
+                Self::Cells => Bands::of_cells(window, bytes),
+                Self::CellPairs => Bands::of_cell_pairs(window, bytes),
+            })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn window(height: u32) -> Window<Nchw> {
+        let (input, output) = ([height, 112], [height / 2, 56]);
+        let pairs = [[2, 2], [2, 2], [0, 0], [1, 1]];
+        let [size, stride, padding, dilation] = pairs;
+        Window { planes: 64, channels: 1, input, output, size, stride, padding, dilation, ..Window::default() }
+    }
+
+    /// Each is what it is without remembering, first and again, also after more windows than are remembered.
+    #[test]
+    fn what_is_remembered_is_what_was_chosen() {
+        for _ in 0..2 {
+            for height in (2..60).step_by(2).chain([112, 2, 112]) {
+                let window = window(height);
+                for bytes in [2, 4] {
+                    assert_eq!(Choice::Outputs.of(&window, &[bytes]), Bands::of_outputs(&window, bytes));
+                    assert_eq!(Choice::OutputPairs.of(&window, &[bytes]), Bands::of_output_pairs(&window, bytes));
+                    assert_eq!(Choice::DrawnPairs.of(&window, &[bytes]), Bands::of_drawn_pairs(&window, bytes));
+                    let both = [bytes, 1];
+                    assert_eq!(Choice::Cells.of(&window, &both), Bands::of_cells(&window, &both));
+                    assert_eq!(Choice::Cells.of(&window, &[bytes]), Bands::of_cells(&window, &[bytes]));
+                    assert_eq!(Choice::CellPairs.of(&window, &both), Bands::of_cell_pairs(&window, &both));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_oldest_goes_first() {
+        let mut recent = Recent::default();
+        let key = |height| (Choice::Outputs, window(height), [4, 0]);
+        for height in 1..=RECENT as u32 + 1 {
+            recent.get(key(height), || None);
+        }
+        assert_eq!(recent.choices.len(), RECENT);
+        assert!(!recent.choices.iter().any(|(known, _)| *known == key(1)));
+        recent.get(key(2), || unreachable!("remembered"));
+    }
+}
