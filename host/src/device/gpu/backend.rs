@@ -54,7 +54,7 @@ impl Backend {
         // SAFETY: the caller's.
         unsafe {
             match self {
-                Self::Driver(driver) => driver.free(address),
+                Self::Driver(driver) => driver.free(address, bytes),
                 Self::Emulated(emulated) => emulated.free(address, bytes),
             }
         }

@@ -1,26 +1,18 @@
 //! A stream of a real GPU.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry::{Occupied, Vacant};
 use std::ffi::c_void;
 use std::fmt::{Display, Formatter};
-use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cuda_std::launch::{Launch, LaunchDims};
 use cust::context::Context;
-use cust::module::Module;
-use libcuda::{
-    CaptureMode, DriverError, DriverVersion, Event, Function, Graph, GraphExec, LaunchAttributes, PtxFamily, Stream,
-    ThreadCaptureMode,
-};
+use libcuda::{CaptureMode, DriverError, Event, Graph, GraphExec, LaunchAttributes, Stream};
 
 use super::KernelModule;
+use super::card::{Card, Entry, SHARED_WITHOUT_ASKING};
 use super::launched::Launched;
+use super::spare::Spare;
 use crate::{Error, Result};
-
-/// Dynamic shared memory that a kernel may use without asking.
-const SHARED_WITHOUT_ASKING: u32 = 48 * 1024;
 
 /// The driver's code for memory that is not to be had.
 const OUT_OF_MEMORY: u32 = 2;
@@ -30,211 +22,10 @@ pub struct Driver {
     card: Arc<Card>,
     stream: Stream,
     launched: Mutex<Launched>,
+    /// What was freed here and is small; none where faults are looked for, so that no piece is used again unseen.
+    spare: Option<Mutex<Spare>>,
     /// Waits after each launch, so that a fault names exactly one.
     blocking: bool,
-}
-
-/// Since CUDA 12.3 graphs have edges of programmatic dependent launches (its release notes).
-const OLDEST_DRIVER_THAT_CAPTURES_EARLY: DriverVersion = DriverVersion::new(12, 3);
-
-/// A GPU of this process: one for all its streams, kept until the process ends, since loading the kernels takes seconds.
-struct Card {
-    ordinal: u32,
-    name: String,
-    family: PtxFamily,
-    /// Whether a capture takes launches before the grid before them has ended: its graph then has such edges.
-    captures_early: bool,
-    context: Arc<Context>,
-    /// What was loaded, by the place of its text.
-    modules: Mutex<HashMap<usize, Module>>,
-    /// What was looked up, and is kept like the modules.
-    functions: RwLock<HashMap<Key, &'static Entry, BuildHasherDefault<Addresses>>>,
-}
-
-/// What tells modules apart: each is a static of its own.
-fn key(module: &'static KernelModule) -> usize {
-    std::ptr::from_ref(module).addr()
-}
-
-/// A kernel's module and name, by where they are: each is a static, and each launch asks for one. A name that is there
-/// twice is looked up twice.
-#[derive(PartialEq, Eq, Hash)]
-struct Key {
-    module: usize,
-    name: usize,
-    name_len: usize,
-}
-
-impl Key {
-    fn of(module: &'static KernelModule, name: &'static str) -> Self {
-        Self { module: key(module), name: name.as_ptr().addr(), name_len: name.len() }
-    }
-}
-
-/// Mixes a [`Key`]'s addresses: fast, and nobody chooses them.
-#[derive(Default)]
-struct Addresses(u64);
-
-impl Hasher for Addresses {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|&byte| self.write_usize(byte.into()));
-    }
-
-    fn write_usize(&mut self, number: usize) {
-        // The golden ratio's bits, as in Fibonacci hashing; the map takes the upper ones, and the lower.
-        self.0 = (self.0.rotate_left(23) ^ number as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        self.0 ^= self.0 >> 32;
-    }
-}
-
-/// A kernel that was looked up.
-struct Entry {
-    raw: cust::sys::CUfunction,
-    /// Whether it may be launched before the grid before it has ended.
-    waits: bool,
-    /// The dynamic shared memory that it was allowed so far.
-    shared_bytes: Mutex<u32>,
-}
-
-// SAFETY: a function handle is a name for loaded code; the driver takes it from any thread, and the module that holds the
-// code is loaded until the process ends.
-unsafe impl Send for Entry {}
-// SAFETY: as above; what may change has a lock.
-unsafe impl Sync for Entry {}
-
-impl Card {
-    /// The GPU with this number; opened by the first call.
-    fn get(ordinal: u32) -> Result<Arc<Self>> {
-        static CARDS: OnceLock<Mutex<HashMap<u32, Arc<Card>>>> = OnceLock::new();
-        let mut cards = CARDS.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(card) = cards.get(&ordinal) {
-            return Ok(card.clone());
-        }
-        let card = Arc::new(Self::open(ordinal)?);
-        cards.insert(ordinal, card.clone());
-        Ok(card)
-    }
-
-    fn open(ordinal: u32) -> Result<Self> {
-        const OP: &str = "Device::gpu";
-        libcuda::available()?;
-        let devices = libcuda::devices()?;
-        let version = libcuda::driver_version()?;
-        let count = devices.len();
-        let Some(info) = devices.into_iter().find(|info| info.ordinal == ordinal) else {
-            return Err(Error::Argument {
-                op: OP,
-                argument: "ordinal",
-                got: ordinal.to_string(),
-                expected: format!("less than {count}, the number of GPUs"),
-            });
-        };
-        let (major, minor) = info.compute_capability;
-        let family = PtxFamily::of(info.compute_capability, version).map_err(|_| Error::Argument {
-            op: OP,
-            argument: "ordinal",
-            got: format!("{ordinal}, a {} of compute capability {major}.{minor}", info.name),
-            expected: "a GPU of compute capability 8.0 or later".into(),
-        })?;
-        let name = format!("GPU {ordinal} ({})", info.name);
-        let during = |call| format!("{call} {name}");
-        let _relaxed = ThreadCaptureMode::enter(CaptureMode::Relaxed)
-            .map_err(|source| Error::Driver { during: during("opening"), source })?;
-        let cust =
-            |call, during: String| move |error| Error::Driver { during, source: DriverError::from_cust(call, error) };
-        cust::init(cust::CudaFlags::empty()).map_err(cust("cuInit", during("starting")))?;
-        let device = cust::device::Device::get_device(ordinal).map_err(cust("cuDeviceGet", during("opening")))?;
-        let context =
-            libcuda::primary_context(device).map_err(|source| Error::Driver { during: during("opening"), source })?;
-        // Keep what was freed for the next allocation instead of giving it back at each synchronisation.
-        libcuda::set_release_threshold(&context, u64::MAX)
-            .map_err(|source| Error::Driver { during: during("setting up the memory pool of"), source })?;
-        let card = Self {
-            ordinal,
-            name,
-            family,
-            captures_early: version >= OLDEST_DRIVER_THAT_CAPTURES_EARLY,
-            context: Arc::new(context),
-            modules: Mutex::default(),
-            functions: RwLock::default(),
-        };
-        // Now, and not at the first launch: it takes seconds.
-        card.with_module(&super::FERROLAYER, |_| Ok(()))?;
-        Ok(card)
-    }
-
-    /// Calls `f` with a module, loaded by the first call, in this GPU's context.
-    fn with_module<R>(
-        &self,
-        module: &'static KernelModule,
-        f: impl FnOnce(&Module) -> Result<R, cust::error::CudaError>,
-    ) -> Result<R> {
-        let failed = |call, during: &str, error| Error::Driver {
-            during: format!("{during} {}", self.name),
-            source: DriverError::from_cust(call, error),
-        };
-        let mut modules = self.modules.lock().unwrap_or_else(PoisonError::into_inner);
-        let _relaxed = self.relaxed()?;
-        let work = || {
-            let loaded = match modules.entry(key(module)) {
-                Occupied(entry) => entry.into_mut(),
-                Vacant(entry) => {
-                    let loaded = Module::from_ptx(module.ptx(self.family), &[]);
-                    entry.insert(loaded.map_err(|e| failed("cuModuleLoadDataEx", "loading kernels onto", e))?)
-                }
-            };
-            f(loaded).map_err(|error| failed("cuModuleGetFunction", "looking up a kernel on", error))
-        };
-        libcuda::with_current(&self.context, work)
-            .map_err(|source| Error::Driver { during: format!("entering the context of {}", self.name), source })?
-    }
-
-    /// Lets this thread load and make what it has to while someone else's stream captures, which then goes on.
-    fn relaxed(&self) -> Result<ThreadCaptureMode> {
-        let during = || format!("using {} while a stream may capture", self.name);
-        ThreadCaptureMode::enter(CaptureMode::Relaxed).map_err(|source| Error::Driver { during: during(), source })
-    }
-
-    fn function(&self, module: &'static KernelModule, name: &'static str) -> Result<&'static Entry> {
-        let key = Key::of(module, name);
-        if let Some(entry) = self.functions.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
-            return Ok(entry);
-        }
-        let raw = self.with_module(module, |module| {
-            let function = module.get_function(name)?;
-            // At once: the launch may be captured. What keeps the driver from it, the launch tells.
-            let _ = Function::from(&function).load();
-            Ok(function.to_raw())
-        });
-        let raw = raw.map_err(|error| match error {
-            Error::Driver { during, source } => Error::Driver { during: format!("{during}: {name}"), source },
-            other => other,
-        })?;
-        let mut functions = self.functions.write().unwrap_or_else(PoisonError::into_inner);
-        // One for each kernel of the process, as the code itself; another thread may have been first.
-        let waits = module.waits(self.family);
-        let new = || &*Box::leak(Box::new(Entry { raw, waits, shared_bytes: Mutex::new(SHARED_WITHOUT_ASKING) }));
-        Ok(functions.entry(key).or_insert_with(new))
-    }
-}
-
-impl Entry {
-    /// Lets the kernel use this much dynamic shared memory.
-    fn allow_shared(&self, context: &Context, bytes: u32) -> Result<(), DriverError> {
-        let mut allowed = self.shared_bytes.lock().unwrap_or_else(PoisonError::into_inner);
-        if bytes > *allowed {
-            // SAFETY: the handle came from the driver, and its module is loaded until the process ends.
-            let function = unsafe { Function::from_raw(self.raw) };
-            let _relaxed = ThreadCaptureMode::enter(CaptureMode::Relaxed)?;
-            libcuda::with_current(context, || function.set_max_dynamic_shared(bytes))??;
-            *allowed = bytes;
-        }
-        Ok(())
-    }
 }
 
 impl Driver {
@@ -260,7 +51,7 @@ impl Driver {
 
     fn with(card: Arc<Card>, stream: Stream) -> Self {
         let blocking = std::env::var("FERROLAYER_LAUNCH_BLOCKING").is_ok_and(|value| value == "1");
-        Self { card, stream, launched: Mutex::default(), blocking }
+        Self { card, stream, launched: Mutex::default(), spare: (!blocking).then(Mutex::default), blocking }
     }
 
     pub fn ordinal(&self) -> u32 {
@@ -269,14 +60,38 @@ impl Driver {
 
     pub fn allocate(&self, bytes: usize) -> Result<u64> {
         let during = || format!("allocating {bytes} bytes on {}", self.card.name);
-        match libcuda::alloc_async(bytes, &self.stream) {
-            Err(error) if error.code == OUT_OF_MEMORY => {}
-            result => return self.told(result, during),
+        let captured = self.told(self.stream.is_capturing(), during)?;
+        if let Some(address) = self.spare().filter(|_| !captured).and_then(|mut spare| spare.take(bytes)) {
+            return Ok(address);
         }
-        // What this process has freed and keeps for later may be in pieces too small: without these it may do.
-        self.synchronize()?;
-        self.told(libcuda::trim_pool(&self.card.context, 0), during)?;
-        self.told(libcuda::alloc_async(bytes, &self.stream), during).map_err(|error| self.out_of_memory(error, bytes))
+        let address = match libcuda::alloc_async(bytes, &self.stream) {
+            Err(error) if error.code == OUT_OF_MEMORY => {
+                // What this process has freed and keeps for later may be in pieces too small: without these it may do.
+                self.free_spare();
+                self.synchronize()?;
+                self.told(libcuda::trim_pool(&self.card.context, 0), during)?;
+                let again = self.told(libcuda::alloc_async(bytes, &self.stream), during);
+                again.map_err(|error| self.out_of_memory(error, bytes))?
+            }
+            result => self.told(result, during)?,
+        };
+        if let Some(mut spare) = self.spare().filter(|_| captured) {
+            spare.is_captured(address);
+        }
+        Ok(address)
+    }
+
+    fn spare(&self) -> Option<MutexGuard<'_, Spare>> {
+        self.spare.as_ref().map(|spare| spare.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Gives back to the driver what was freed and kept.
+    fn free_spare(&self) {
+        let pieces = self.spare().map_or_else(Vec::new, |mut spare| spare.drain().collect());
+        for address in pieces {
+            // SAFETY: allocated on this stream, and nobody has it.
+            let _ = unsafe { libcuda::free_async(address, &self.stream) };
+        }
     }
 
     /// What the driver's "out of memory" means for who asked for so many bytes.
@@ -362,8 +177,12 @@ impl Driver {
     }
 
     /// # Safety
-    /// `address` came from [`Driver::allocate`] and is not used again.
-    pub unsafe fn free(&self, address: u64) {
+    /// `address` came from [`Driver::allocate`] with this size and is not used again.
+    pub unsafe fn free(&self, address: u64, bytes: usize) {
+        let captured = self.stream.is_capturing().unwrap_or(true);
+        if self.spare().filter(|_| !captured).is_some_and(|mut spare| spare.keep(address, bytes)) {
+            return;
+        }
         // A failure here is an earlier kernel's fault, which the next checked call tells; an owner that goes cannot.
         // SAFETY: the caller's; the memory was allocated on this stream.
         let _ = unsafe { libcuda::free_async(address, &self.stream) };
@@ -469,6 +288,12 @@ impl Driver {
                 Error::Driver { during: during(), source }
             }
         })
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.free_spare();
     }
 }
 

@@ -1,6 +1,7 @@
 //! One stream of one GPU as a device, or of a GPU that is emulated.
 
 mod backend;
+mod card;
 mod driver;
 mod emulated;
 mod graph;
@@ -8,6 +9,7 @@ mod launched;
 mod memory;
 mod module;
 mod order;
+mod spare;
 
 use std::fmt::{Display, Formatter};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
