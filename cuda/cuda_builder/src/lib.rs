@@ -192,7 +192,12 @@ impl CudaBuilder {
         let raw = compile::compile(&kernels, &compiler, self.arch, &target_dir)?;
         let local: Vec<PathBuf> = kernels.local.values().cloned().collect();
         let (text, entries) = finish(&raw, &Sources::read(&local)?)?;
-        let head = Head { arch: self.arch, waits: ptx::checks::all_wait(&text)?, sources, compiler: compiler.version().to_owned() };
+        let head = Head {
+            arch: self.arch,
+            waits: ptx::checks::all_wait(&text)?,
+            sources,
+            compiler: compiler.version().to_owned(),
+        };
         let text = format!("{head}\n{text}");
         let path = self.copy_to.unwrap_or_else(|| target_dir.join(format!("{}.{}.ptx", kernels.package, self.arch)));
         write_whole(&path, &text)?;

@@ -14,6 +14,10 @@ pub fn begin() {
     #[cfg(all(target_arch = "nvptx64", target_feature = "sm_90"))]
     // SAFETY: waits, and touches no memory of this thread's. Not `nomem`: no load or store is moved over it.
     unsafe {
-        core::arch::asm!("griddepcontrol.wait;", "griddepcontrol.launch_dependents;", options(nostack, preserves_flags));
+        core::arch::asm!(
+            "griddepcontrol.wait;",
+            "griddepcontrol.launch_dependents;",
+            options(nostack, preserves_flags)
+        );
     }
 }

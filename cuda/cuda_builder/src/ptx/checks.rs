@@ -55,8 +55,8 @@ fn touches_nothing(opcode: &str) -> bool {
     let (name, suffixes) = opcode.split_once('.').unwrap_or((opcode, ""));
     match name {
         "ld" => suffixes.split('.').next() == Some("param"),
-        "mov" | "cvt" | "cvta" | "add" | "sub" | "mul" | "mad" | "shl" | "shr" | "and" | "or" | "xor" | "not" | "setp"
-        | "selp" | "min" | "max" | "prmt" | "bfe" | "shf" | "lop3" | "neg" => true,
+        "mov" | "cvt" | "cvta" | "add" | "sub" | "mul" | "mad" | "shl" | "shr" | "and" | "or" | "xor" | "not"
+        | "setp" | "selp" | "min" | "max" | "prmt" | "bfe" | "shf" | "lop3" | "neg" => true,
         _ => false,
     }
 }
