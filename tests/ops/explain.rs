@@ -95,7 +95,7 @@ fn says_once() -> Outcome {
             "max_pool_forward_band_f32_3_2 grid 1 block 64 shared 1968 bytes: {three} row-major: by bands of rows in \
                  shared memory, of a size compiled in"
         ),
-        "max_pool_forward_pairs_f32_3_1 grid 1 block 32 shared 1744 bytes: window 3x3 stride 2x2 padding 1x1 dilation 1x1 \
+        "max_pool_forward_pairs_f32_3_1 grid 1 block 64 shared 1744 bytes: window 3x3 stride 2x2 padding 1x1 dilation 1x1 \
          over 9x8 row-major: by bands of rows in shared memory, of a size compiled in, two columns a thread: rows are a \
          multiple of four"
             .to_owned(),
