@@ -1,7 +1,6 @@
 //! A GPU of this process, with what was loaded there.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry::{Occupied, Vacant};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
@@ -10,6 +9,7 @@ use cust::module::Module;
 use libcuda::{CaptureMode, DriverError, DriverVersion, Function, PtxFamily, ThreadCaptureMode};
 
 use super::KernelModule;
+use super::pieces::Pieces;
 use crate::{Error, Result};
 
 /// Dynamic shared memory that a kernel may use without asking.
@@ -18,7 +18,7 @@ pub const SHARED_WITHOUT_ASKING: u32 = 48 * 1024;
 /// Since CUDA 12.3 graphs have edges of programmatic dependent launches (its release notes).
 const OLDEST_DRIVER_THAT_CAPTURES_EARLY: DriverVersion = DriverVersion::new(12, 3);
 
-/// A GPU of this process: one for all its streams, kept until the process ends, since loading the kernels takes seconds.
+/// A GPU of this process: one for all its streams, kept until the process ends, as the kernels loaded there are.
 pub struct Card {
     pub ordinal: u32,
     pub name: String,
@@ -26,10 +26,17 @@ pub struct Card {
     /// Whether a capture takes launches before the grid before them has ended: its graph then has such edges.
     pub captures_early: bool,
     pub context: Arc<Context>,
-    /// What was loaded, by the place of its text.
-    modules: Mutex<HashMap<usize, Module>>,
+    /// The modules that kernels were taken from, by the place of their text, and what was loaded.
+    loaded: Mutex<Loaded>,
     /// What was looked up, and is kept like the modules.
     functions: RwLock<HashMap<Key, &'static Entry, BuildHasherDefault<Addresses>>>,
+}
+
+/// What was read and loaded: all of it is kept, as the functions are.
+#[derive(Default)]
+struct Loaded {
+    pieces: HashMap<usize, Pieces>,
+    modules: Vec<Module>,
 }
 
 /// What tells modules apart: each is a static of its own.
@@ -140,35 +147,31 @@ impl Card {
             family,
             captures_early: version >= OLDEST_DRIVER_THAT_CAPTURES_EARLY,
             context: Arc::new(context),
-            modules: Mutex::default(),
+            loaded: Mutex::default(),
             functions: RwLock::default(),
         };
-        // Now, and not at the first launch: it takes seconds.
-        card.with_module(&super::FERROLAYER, |_| Ok(()))?;
         Ok(card)
     }
 
-    /// Calls `f` with a module, loaded by the first call, in this GPU's context.
-    fn with_module<R>(
-        &self,
-        module: &'static KernelModule,
-        f: impl FnOnce(&Module) -> Result<R, cust::error::CudaError>,
-    ) -> Result<R> {
+    /// Loads a kernel, without the others of its module where that can be: compiling all of them takes half a minute.
+    fn load(&self, module: &'static KernelModule, name: &str) -> Result<cust::sys::CUfunction> {
         let failed = |call, during: &str, error| Error::Driver {
-            during: format!("{during} {}", self.name),
+            during: format!("{during} {}: {name}", self.name),
             source: DriverError::from_cust(call, error),
         };
-        let mut modules = self.modules.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         let _relaxed = self.relaxed()?;
         let work = || {
-            let loaded = match modules.entry(key(module)) {
-                Occupied(entry) => entry.into_mut(),
-                Vacant(entry) => {
-                    let loaded = Module::from_ptx(module.ptx(self.family), &[]);
-                    entry.insert(loaded.map_err(|e| failed("cuModuleLoadDataEx", "loading kernels onto", e))?)
-                }
-            };
-            f(loaded).map_err(|error| failed("cuModuleGetFunction", "looking up a kernel on", error))
+            let pieces = loaded.pieces.entry(key(module)).or_insert_with(|| Pieces::of(module.ptx(self.family)));
+            let module = Module::from_ptx(pieces.with(name), &[]);
+            let module = module.map_err(|error| failed("cuModuleLoadDataEx", "loading a kernel onto", error))?;
+            let function = module.get_function(name);
+            let function = function.map_err(|error| failed("cuModuleGetFunction", "looking up a kernel on", error))?;
+            // At once: the launch may be captured. What keeps the driver from it, the launch tells.
+            let _ = Function::from(&function).load();
+            let raw = function.to_raw();
+            loaded.modules.push(module);
+            Ok(raw)
         };
         libcuda::with_current(&self.context, work)
             .map_err(|source| Error::Driver { during: format!("entering the context of {}", self.name), source })?
@@ -185,16 +188,7 @@ impl Card {
         if let Some(entry) = self.functions.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
             return Ok(entry);
         }
-        let raw = self.with_module(module, |module| {
-            let function = module.get_function(name)?;
-            // At once: the launch may be captured. What keeps the driver from it, the launch tells.
-            let _ = Function::from(&function).load();
-            Ok(function.to_raw())
-        });
-        let raw = raw.map_err(|error| match error {
-            Error::Driver { during, source } => Error::Driver { during: format!("{during}: {name}"), source },
-            other => other,
-        })?;
+        let raw = self.load(module, name)?;
         let mut functions = self.functions.write().unwrap_or_else(PoisonError::into_inner);
         // One for each kernel of the process, as the code itself; another thread may have been first.
         let waits = module.waits(self.family);

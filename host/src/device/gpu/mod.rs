@@ -9,6 +9,7 @@ mod launched;
 mod memory;
 mod module;
 mod order;
+mod pieces;
 mod spare;
 
 use std::fmt::{Display, Formatter};

@@ -6,7 +6,7 @@ use libcuda::PtxFamily;
 use super::Gpu;
 use crate::Result;
 
-/// The PTX of a crate of kernels, to launch them from: a `static`, so that each GPU loads it once.
+/// The PTX of a crate of kernels, to launch them from: a `static`, so that each GPU loads each kernel once.
 ///
 /// ```no_run
 /// # const PTX: &str = "";
@@ -51,7 +51,7 @@ impl KernelModule {
     }
 
     /// Queues a kernel of this module on `gpu`. A grid of no blocks is nothing to do. The first launch on a GPU loads the
-    /// module there, which takes milliseconds.
+    /// kernel there, which takes the driver some milliseconds; what it compiled it keeps on disk.
     ///
     /// # Errors
     /// [`Error::Device`](crate::Error::Device) when a buffer is not in this GPU's memory,
