@@ -9,7 +9,7 @@ use super::{BandLaunch, Bands, Costs, MOST_RUN, Part, Span, Tile, least, staged_
 use crate::window::{Nchw, Window};
 
 /// The position in a window of the input number `input` of a cell, in the first or the last of the windows over the cell.
-pub(super) const fn position<const SIZE: u32, const PADDING: u32>(last: bool, input: u32) -> Option<u32> {
+pub(crate) const fn position<const SIZE: u32, const PADDING: u32>(last: bool, input: u32) -> Option<u32> {
     // Where the cell begins in the first window; the last begins two further on.
     let position = (input + if PADDING == 0 { 2 } else { 1 }).wrapping_sub(if last { 2 } else { 0 });
     if position < SIZE { Some(position) } else { None }

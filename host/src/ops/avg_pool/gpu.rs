@@ -123,7 +123,7 @@ impl<T: Real> OnGpu for Backward<'_, T> {
                 for_padded!(window, Patches::of_inputs(&window) => SIZE: u32, PADDING, (patches, grid, block), {
                     let _why = Kernels::Patches.because(&window);
                     let backward =
-                        AvgPoolBackwardPatch::<S, SIZE, 2, PADDING> { dy, dx, beta, window, divisor, patches };
+                        AvgPoolBackwardPatch::<S, SIZE, PADDING> { dy, dx, beta, window, divisor, patches };
                     // SAFETY: as below; the geometry fits.
                     return unsafe { gpu.launch(LaunchDims::new(grid, block), backward) };
                 });
