@@ -124,11 +124,10 @@ pub(crate) unsafe fn gather<T: Storage, const SIZE: u32, const PADDING: u32>(
                     unrolled!(R in [0 1] {
                         unrolled!(C in [0 1] {
                             // Of the cell's windows the last is the only one, if they are not two.
-                            let at = const {
-                                let two = position::<SIZE, PADDING>(false, 0).is_some();
-                                let of = |number, input| position::<SIZE, PADDING>(number == 1 || !two, input);
-                                (of(I, R as u32), of(J, C as u32))
-                            };
+                            let at = (
+                                position::<SIZE, PADDING>(I == 1 || !two, R as u32),
+                                position::<SIZE, PADDING>(J == 1 || !two, C as u32),
+                            );
                             if let (Some(i), Some(j)) = at
                                 && (two || I + J == 0)
                             {

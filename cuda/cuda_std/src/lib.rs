@@ -66,6 +66,7 @@ pub mod emulator;
 pub mod float;
 pub mod global;
 pub mod grid;
+pub mod integer;
 pub mod launch;
 pub mod shared;
 pub mod thread;
@@ -88,6 +89,7 @@ pub mod prelude {
     pub use crate::float;
     pub use crate::global::{Global, GlobalMut};
     pub use crate::grid;
+    pub use crate::integer;
     pub use crate::launch::KernelParam;
     pub use crate::shared::{Shared, SharedArray, dynamic_shared};
     pub use crate::thread;

@@ -379,6 +379,25 @@ macro_rules! for_padded {
 }
 pub(crate) use for_padded;
 
+/// Runs a block, which returns, with the stride by which a row-major window is taken down a column as a constant, and what a launch
+/// by columns takes, if these have room.
+macro_rules! for_columns {
+    ($window:expr, $bands:expr => $stride:ident, $found:pat, $body:block) => {
+        if let Some($found) = $bands {
+            $crate::ops::window::for_columns!(@ $window, $stride, $body, [1 2 3 4]);
+            const $stride: usize = 0;
+            $body
+        }
+    };
+    (@ $window:expr, $name:ident, $body:block, [$($stride:literal)*]) => {$(
+        if kernels::band::groups::stride_down(&$window) == $stride {
+            const $name: usize = $stride;
+            $body
+        }
+    )*};
+}
+pub(crate) use for_columns;
+
 /// The window, if its channels are not the last.
 pub(crate) fn row_major<L: Order>(window: &kernels::window::Window<L>) -> Option<kernels::window::Window<Nchw>> {
     (!L::CHANNELS_LAST).then(|| window.in_order())

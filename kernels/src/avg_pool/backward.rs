@@ -3,9 +3,10 @@
 use cuda_std::prelude::*;
 
 use super::Divisor;
-use crate::band::any::{Item, Lines, for_each_item, outputs_of};
+use crate::band::any::{Item, Lines, for_each_below, for_each_item, outputs_of};
 use crate::band::cells::{self, Given, inputs_of_cells, outputs_of_cells};
-use crate::band::{self, Bands, Span, Staged, Tile, pairs};
+use crate::band::groups::{Last, groups_of};
+use crate::band::{self, Bands, Span, Staged, Tile, least, pairs};
 use crate::elementwise::{get, put};
 use crate::patch::{self, Patches, Shares};
 use crate::window::{Covering, FEWER_BLOCKS, MIN_BLOCKS, Nchw, Nhwc, Order, Pixel, THREADS, Tiling, Window};
@@ -225,6 +226,90 @@ pub unsafe fn avg_pool_backward_any<T: Storage>(
             }
         });
         tile.write_out(dx, beta);
+    }
+}
+
+/// As [`avg_pool_backward_any`], for windows of up to four whole [groups](crate::band::groups) of rows: a thread goes down a
+/// column of inputs, adds what the windows over it give along a row of outputs, keeps that of the last rows, and adds these
+/// twice for each group.
+///
+/// # Safety
+/// The module's, but for the tiling; the window is such; `covering` is the window's; `dy` begins at a multiple of 16 bytes;
+/// `bands` are of the window's groups, with the launch's grid, block and shared memory, which has an `f32` for each output;
+/// `outputs` are of its outputs.
+#[kernel(max_threads = band::THREADS, min_blocks = band::FEWER_BLOCKS, instances(T = [f32, f16, bf16]))]
+pub unsafe fn avg_pool_backward_groups<T: Storage>(
+    dy: Global<T>,
+    dx: GlobalMut<T>,
+    beta: f32,
+    window: Window<Nchw>,
+    covering: Covering,
+    divisor: Divisor,
+    bands: Bands,
+    outputs: Lines,
+) {
+    let quotients = Quotients::new(&window, divisor);
+    let span = bands.block.span();
+    let part = bands.part(&span);
+    let (stride, padding) = (window.stride[0], window.padding[0]);
+    let count = groups_of(&window, stride);
+    let rest = window.size[0] - count * stride;
+    // Groups are those of the image, which begins with that of the output whose window is over its first row last.
+    let before = covering.outputs_before(&window);
+    let end = least(span.rows[1] + before, window.output[0]);
+    let rows = [least((span.rows[0] + before).saturating_sub(count), end), end];
+    let few = window.size[1] <= FEW * window.stride[1];
+    // SAFETY: the launch's shared memory is for these rows and their quotients; the inputs exist.
+    unsafe {
+        let dy = Staged::copy(dynamic_shared::<T>(), dy, &span, rows, window.output);
+        let given = dy.behind::<f32>();
+        band::wait(dy);
+        let (lines, first) = (rows[1] - rows[0], dy.place(0, rows[0], 0));
+        for_each_below(
+            &outputs,
+            span.depth * lines,
+            |_| (),
+            |(), column, line| {
+                let number = line * window.output[1] + column;
+                let row = rows[0] + line - outputs.plane(&span, line) * lines;
+                let dy = dy.load(first + number).to_f32();
+                given.store(number, quotients.of(&window, [dy], row, column)[0]);
+            },
+        );
+        thread::sync_threads();
+        bands.for_each_column(&part, |column| {
+            let over = covering.over(&window, 1, column);
+            let line = (part.plane * lines).wrapping_sub(rows[0]);
+            let mut last = Last::new(0.0);
+            let add = |a: f32, b: f32| a + b;
+            // What lies before the image wraps round to far after it.
+            let (first, end) = (part.rows[0] + before, part.rows[1] + before);
+            let mut output = first.wrapping_sub(count);
+            let mut input = (first * stride).wrapping_sub(padding);
+            let mut at = (input.cast_signed() as isize * window.input_line() as isize).cast_unsigned();
+            at = at.wrapping_add(window.input_plane(span.first_plane + part.plane)).wrapping_add(column as usize);
+            while output != end {
+                let mut here = 0.0;
+                if output < window.output[0] {
+                    let from = line.wrapping_add(output).wrapping_mul(window.output[1]);
+                    here = sum_over(given, from, 1, over, few);
+                }
+                if output.wrapping_sub(first) < end - first {
+                    let (more, fewer) = (last.merged(count, 0.0, here, add), last.merged(count - 1, 0.0, here, add));
+                    let mut i = 0;
+                    while i < stride {
+                        if input < window.input[0] {
+                            put(dx, at, if i < rest { more } else { fewer }, beta);
+                        }
+                        input = input.wrapping_add(1);
+                        at = at.wrapping_add(window.input_line());
+                        i += 1;
+                    }
+                }
+                last.push(here);
+                output = output.wrapping_add(1);
+            }
+        });
     }
 }
 

@@ -3,9 +3,10 @@
 use cuda_std::prelude::*;
 
 use super::Divisor;
-use crate::band::any::{Item, Lines, for_each_item, steps_inside};
-use crate::band::slide::slide;
-use crate::band::{self, Bands, Block, Staged, inputs_of, pairs};
+use crate::band::any::{Lines, for_each_below, steps_inside};
+use crate::band::groups::down;
+use crate::band::slide::{slide, stage};
+use crate::band::{self, Bands, Staged, inputs_of, pairs};
 use crate::elementwise::get;
 use crate::patch::{self, Patches};
 use crate::warps::{self, Warps};
@@ -125,7 +126,7 @@ pub unsafe fn avg_pool_forward_band<T: Storage, const SIZE: usize, const STRIDE:
         unsafe { y.store(output, T::from_f32(sum_of(rows) / of)) };
     };
     // SAFETY: the caller's.
-    unsafe { slide::<T, f32, SIZE, STRIDE>(x, &window, &bands, 0.0, sum_of, finish) };
+    unsafe { slide::<T, f32, SIZE, STRIDE>(&stage(x, &window, &bands), &window, &bands, 0.0, sum_of, finish) };
 }
 
 /// As [`avg_pool_forward_band`], [two columns a thread](crate::band::pairs), for windows two apart, padded by `PADDING`.
@@ -154,7 +155,7 @@ pub unsafe fn avg_pool_forward_pairs<T: Storage, const SIZE: usize, const PADDIN
         unsafe { pairs::store(y, &window, output, column, [of(0), of(1)]) };
     };
     // SAFETY: the caller's.
-    unsafe { pairs::slide::<T, f32, SIZE, PADDING>(x, &window, &bands, 0.0, sum_of, finish) };
+    unsafe { pairs::slide::<T, f32, SIZE, PADDING>(&stage(x, &window, &bands), &window, &bands, 0.0, sum_of, finish) };
 }
 
 /// The sum of a row of a window, or of its rows.
@@ -165,55 +166,67 @@ fn sum_of<const SIZE: usize>(values: [f32; SIZE]) -> f32 {
     sum
 }
 
-/// As [`avg_pool_forward`], by [bands](crate::band), for windows of any size: the sums of the windows' columns, and of these
-/// the sums.
+/// As [`avg_pool_forward`], by [bands](crate::band), for windows of any size: the sums of the windows' columns, [going
+/// down](crate::band::groups), and of these the sums. Windows are `STRIDE` apart, or any if that is 0.
 ///
 /// # Safety
-/// The module's, but for the tiling; `x` begins at a multiple of 16 bytes; `block` is of the window's outputs, with the
-/// launch's grid, block and shared memory, which has an `f32` for each column; `columns` are of its outputs' height and
-/// inputs' width, `outputs` of its outputs.
-#[kernel(max_threads = band::THREADS, min_blocks = band::MIN_BLOCKS, instances(T = [f32, f16, bf16]))]
-pub unsafe fn avg_pool_forward_any<T: Storage>(
+/// The module's, but for the tiling; `x` begins at a multiple of 16 bytes; `bands` are of the window's columns, with the
+/// launch's grid, block and shared memory, which has an `f32` for each; `outputs` are of its outputs.
+#[kernel(
+    max_threads = band::THREADS,
+    min_blocks = band::MIN_BLOCKS,
+    instances(T = [f32, f16, bf16], STRIDE = [0, 1, 2, 3, 4])
+)]
+pub unsafe fn avg_pool_forward_columns<T: Storage, const STRIDE: usize>(
     x: Global<T>,
     y: GlobalMut<T>,
     window: Window<Nchw>,
     divisor: Divisor,
-    block: Block,
-    columns: Lines,
+    bands: Bands,
     outputs: Lines,
 ) {
-    let span = block.span();
+    let span = bands.block.span();
+    let part = bands.part(&span);
+    let width = window.input[1];
     // SAFETY: the launch's shared memory is for these rows and for the columns of all outputs; the outputs exist.
     unsafe {
         let x = Staged::copy(dynamic_shared::<T>(), x, &span, inputs_of(&window, &span), window.input);
+        let lines = span.rows[1] - span.rows[0];
         let sums = x.behind::<f32>();
         band::wait(x);
-        for_each_item(&span, &columns, span.rows, |Item { number, plane, row, column }| {
-            let [first, end] = steps_inside(&window, 0, row);
-            let top = (row * window.stride[0]).wrapping_sub(window.padding[0]);
-            let mut place = x.place(plane, top.wrapping_add(first), column);
-            let (mut sum, mut i) = (0.0, first);
-            while i < end {
-                sum += x.load(place).to_f32();
-                place += window.input[1];
-                i += 1;
-            }
-            sums.store(number, sum);
+        bands.for_each_column(&part, |column| {
+            let first = x.place(part.plane, 0, column);
+            let load = |row: u32| {
+                let place = row.wrapping_mul(width).wrapping_add(first);
+                x.load_if(row < x.rows[1], place, T::from_f32(0.0)).to_f32()
+            };
+            down::<f32, STRIDE>(
+                &window,
+                part.rows,
+                0.0,
+                load,
+                |above, below| above + below,
+                |row, sum| {
+                    sums.store((part.plane * lines + row - span.rows[0]) * width + column, sum);
+                },
+            );
         });
         thread::sync_threads();
         let output = window.output_plane(span.first_plane) + span.rows[0] as usize * window.output_line();
-        for_each_item(&span, &outputs, span.rows, |Item { number, plane, row, column }| {
+        let of_column = |column: u32| {
             let [first, end] = steps_inside(&window, 1, column);
             let left = (column * window.stride[1]).wrapping_sub(window.padding[1]);
-            let line = plane * (span.rows[1] - span.rows[0]) + row - span.rows[0];
-            let at = (line * window.input[1]).wrapping_add(left);
-            let (mut sum, mut j) = (0.0, first);
-            while j < end {
-                sum += sums.load(at.wrapping_add(j));
+            (left.wrapping_add(first), end - first, divisor.counted(&window, 1, column))
+        };
+        for_each_below(&outputs, span.depth * lines, of_column, |(left, count, counted), column, line| {
+            let at = line * width + left;
+            let (mut sum, mut j) = (0.0, 0);
+            while j < count {
+                sum += sums.load(at + j);
                 j += 1;
             }
-            let of = divisor.of(divisor.counted(&window, 0, row), divisor.counted(&window, 1, column));
-            y.store(output + number as usize, T::from_f32(sum / of));
+            let of = divisor.of(divisor.counted(&window, 0, outputs.row(&span, line)), counted);
+            y.store(output + (line * window.output[1] + column) as usize, T::from_f32(sum / of));
         });
     }
 }

@@ -8,12 +8,14 @@
 //! - [`slide`]: forward over small windows, a thread a column and a run of rows of outputs;
 //! - [`cells`]: backward over small windows two apart, a thread two columns and a run of pairs of rows of inputs;
 //! - [`pairs`]: both, where rows are a multiple of four elements: twice as many columns a thread, and vectors;
+//! - [`groups`]: windows of any size down a column, a thread a column and a run of rows;
 //! - [`any`]: windows of any size, stride and dilation, an element at a time.
 //!
 //! Bound by memory where windows are small: docs/perf has the share of the copy rate that each pass reaches.
 
 pub mod any;
 pub mod cells;
+pub mod groups;
 pub mod pairs;
 pub mod slide;
 
@@ -239,7 +241,7 @@ impl Bands {
 }
 
 #[inline(always)]
-fn least(a: u32, b: u32) -> u32 {
+pub(crate) fn least(a: u32, b: u32) -> u32 {
     if a < b { a } else { b }
 }
 

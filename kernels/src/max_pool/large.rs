@@ -2,76 +2,102 @@
 
 use cuda_std::prelude::*;
 
-use super::Maximum;
-use crate::band::any::{Item, Lines, for_each_item, steps_inside};
-use crate::band::{self, Block, Staged, inputs_of};
+use super::{Maximum, any_window, store};
+use crate::band::any::{Lines, for_each_below, steps_inside};
+use crate::band::groups::down;
+use crate::band::{self, Bands, Staged, inputs_of};
 use crate::warps::{self, Warps};
-use crate::window::{Nchw, Position, Window};
+use crate::window::{Divider, Nchw, Position, Window};
 
-/// As [`max_pool_forward`], by [bands](crate::band), for windows of any size without dilation: the maxima of the windows'
-/// columns, and of these the maxima.
+/// As [`max_pool_forward`](super::max_pool_forward), by [bands](crate::band), for windows of any size without dilation: the
+/// maxima of the windows' columns, [going down](crate::band::groups), and of these the maxima. Windows are `STRIDE`
+/// apart, or any if that is 0.
+///
+/// Values are compared apart from where they are, by which NaN stays, but not where it came from, nor which of two zeros it was:
+/// these are looked up again.
 ///
 /// # Safety
-/// The module's, but for the tiling; `x` begins at a multiple of 16 bytes; `block` is of the window's outputs, with the
-/// launch's grid, block and shared memory, which has an `f32` and a `P` for each column; `columns` are of its outputs'
-/// height and inputs' width, `outputs` of its outputs.
-#[kernel(max_threads = band::THREADS, min_blocks = band::MIN_BLOCKS, instances(T = [f32, f16, bf16], P = [u8, u16]))]
-pub unsafe fn max_pool_forward_any<T: Storage, P: Position>(
+/// The module's, but for the tiling; `x` begins at a multiple of 16 bytes; `bands` are of the window's columns, with the
+/// launch's grid, block and shared memory, which has an `f32` and a `u32` for each; `outputs` are of its outputs; `by_size` is by
+/// its number of columns.
+#[kernel(
+    max_threads = band::THREADS,
+    min_blocks = band::FEWER_BLOCKS,
+    instances(T = [f32, f16, bf16], P = [u8, u16], STRIDE = [0, 1, 2, 3, 4])
+)]
+pub unsafe fn max_pool_forward_columns<T: Storage, P: Position, const STRIDE: usize>(
     x: Global<T>,
     y: GlobalMut<T>,
     indices: Option<GlobalMut<P>>,
     window: Window<Nchw>,
-    block: Block,
-    columns: Lines,
+    bands: Bands,
     outputs: Lines,
+    by_size: Divider,
 ) {
-    let span = block.span();
+    let span = bands.block.span();
+    let part = bands.part(&span);
+    let (width, lines) = (window.input[1], span.rows[1] - span.rows[0]);
     // SAFETY: the launch's shared memory is for these rows and for the columns of all outputs; the outputs exist.
     unsafe {
-        let x = Staged::copy(dynamic_shared::<T>(), x, &span, inputs_of(&window, &span), window.input);
-        let values = x.behind::<f32>();
-        let positions = values.offset(columns.padded(&span, span.rows)).cast::<P>();
-        band::wait(x);
-        for_each_item(&span, &columns, span.rows, |Item { number, plane, row, column }| {
-            let [first, end] = steps_inside(&window, 0, row);
-            let top = (row * window.stride[0]).wrapping_sub(window.padding[0]);
-            let mut place = x.place(plane, top.wrapping_add(first), column);
-            let mut maximum = Maximum::of_nothing(first);
-            let mut i = first;
-            while i < end {
-                maximum = maximum.or(x.load(place).to_f32(), i);
-                place += window.input[1];
-                i += 1;
-            }
-            values.store(number, maximum.value);
-            positions.store(number, P::narrow(maximum.position));
+        let staged = Staged::copy(dynamic_shared::<T>(), x, &span, inputs_of(&window, &span), window.input);
+        let values = staged.behind::<f32>();
+        let places = values.offset((span.depth * lines * width + 3) & !3).cast::<u32>();
+        band::wait(staged);
+        let outside = T::from_f32(f32::NEG_INFINITY);
+        bands.for_each_column(&part, |column| {
+            let first = staged.place(part.plane, 0, column);
+            let load = |row: u32| {
+                let place = row.wrapping_mul(width).wrapping_add(first);
+                let value = staged.load_if(row < staged.rows[1], place, outside).to_f32();
+                Maximum { value, position: row }
+            };
+            // That of nothing is of a row before all.
+            let nothing = Maximum::of_nothing(0);
+            down::<Maximum, STRIDE>(&window, part.rows, nothing, load, Maximum::or_number, |row, maximum| {
+                let top = (row * window.stride[0]).wrapping_sub(window.padding[0]);
+                let i = maximum.position.wrapping_sub(top).cast_signed();
+                let i = if i > 0 { i.cast_unsigned() } else { 0 };
+                let at = (part.plane * lines + row - span.rows[0]) * width + column;
+                values.store(at, maximum.value);
+                places.store(at, i.wrapping_mul(window.size[1]).wrapping_add(column));
+            });
         });
         thread::sync_threads();
         let output = window.output_plane(span.first_plane) + span.rows[0] as usize * window.output_line();
-        for_each_item(&span, &outputs, span.rows, |Item { number, plane, row, column }| {
+        let of_column = |column: u32| {
             let [first, end] = steps_inside(&window, 1, column);
-            let left = (column * window.stride[1]).wrapping_sub(window.padding[1]);
-            let line = plane * (span.rows[1] - span.rows[0]) + row - span.rows[0];
-            let mut at = (line * window.input[1]).wrapping_add(left).wrapping_add(first);
-            let (mut best, mut row, mut column) = (values.load(at), positions.load(at).widen(), first);
-            let mut j = first + 1;
-            while j < end {
-                at += 1;
-                let (value, i) = (values.load(at), positions.load(at).widen());
-                // The first in row-major order of the greatest, or of the NaNs.
-                let same = (value == best) | (value.is_nan() & best.is_nan());
-                let wins = Maximum { value: best, position: 0 }.or(value, 1).position == 1;
-                let earlier = wins | (same & (i < row));
-                best = if earlier { value } else { best };
-                row = if earlier { i } else { row };
-                column = if earlier { j } else { column };
+            ((column * window.stride[1]).wrapping_sub(window.padding[1]), first, end - first)
+        };
+        for_each_below(&outputs, span.depth * lines, of_column, |(left, first, count), column, line| {
+            let at = (line * width).wrapping_add(left).wrapping_add(first);
+            let mut value = f32::NEG_INFINITY;
+            let mut j = 0;
+            while j < count {
+                value = float::maximum(value, values.load(at + j));
                 j += 1;
             }
-            let output = output + number as usize;
-            y.store(output, T::from_f32(best));
-            if let Some(indices) = indices {
-                indices.store(output, P::narrow(row * window.size[1] + column));
+            // The first in row-major order of those as great.
+            let (mut place, mut j) = (u32::MAX, 0);
+            while j < count {
+                let here = places.load(at + j);
+                place = if (values.load(at + j) == value) & (here < place) { here } else { place };
+                j += 1;
             }
+            let mut position = place.wrapping_sub(left);
+            if value == 0.0 {
+                // Which of the zeros it is.
+                let i = by_size.divide(position);
+                let top = (outputs.row(&span, line) * window.stride[0]).wrapping_sub(window.padding[0]);
+                let from = left.wrapping_add(position - i * window.size[1]);
+                let place = staged.place(outputs.plane(&span, line), top.wrapping_add(i), from);
+                value = staged.load(place).to_f32();
+            } else if value.is_nan() {
+                let plane = span.first_plane + outputs.plane(&span, line);
+                let x = x.offset(window.input_plane(plane));
+                Maximum { value, position } = any_window(window, x, outputs.row(&span, line), column);
+            }
+            let output = output + (line * window.output[1] + column) as usize;
+            store(y, indices, output, Maximum { value, position });
         });
     }
 }

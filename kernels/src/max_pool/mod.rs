@@ -53,6 +53,19 @@ impl Maximum {
         if self.loses_to(value) { Self { value, position } } else { self }
     }
 
+    /// As [`or`](Self::or), of numbers.
+    #[inline(always)]
+    fn or_greater(self, value: f32, position: u32) -> Self {
+        if value > self.value { Self { value, position } } else { self }
+    }
+
+    /// As [`or`](Self::or) of numbers. With a NaN the value is one, and the position no matter.
+    #[inline(always)]
+    fn or_number(self, other: Self) -> Self {
+        let position = if other.value > self.value { other.position } else { self.position };
+        Self { value: float::maximum(self.value, other.value), position }
+    }
+
     /// As [`or`](Self::or), in any order: of equals, or of NaNs, that with the smaller position.
     #[inline(always)]
     fn or_earlier(self, other: Self) -> Self {
@@ -79,13 +92,28 @@ unsafe fn forward<T: Storage, L: Order, P: Position>(
         for place in tiling.places() {
             let Pixel { column, channel } = tiling.pixel(&window, place);
             for row in tiling.rows() {
-                let Maximum { value, position } = maximum(x.offset(channel as usize), row, column);
+                let maximum = maximum(x.offset(channel as usize), row, column);
                 let output = window.output_plane(plane) + row as usize * window.output_line() + place as usize;
-                y.store(output, T::from_f32(value));
-                if let Some(indices) = indices {
-                    indices.store(output, P::narrow(position));
-                }
+                store(y, indices, output, maximum);
             }
+        }
+    }
+}
+
+/// # Safety
+/// The output exists.
+#[inline(always)]
+unsafe fn store<T: Storage, P: Position>(
+    y: GlobalMut<T>,
+    indices: Option<GlobalMut<P>>,
+    output: usize,
+    Maximum { value, position }: Maximum,
+) {
+    // SAFETY: the caller's.
+    unsafe {
+        y.store(output, T::from_f32(value));
+        if let Some(indices) = indices {
+            indices.store(output, P::narrow(position));
         }
     }
 }

@@ -8,6 +8,9 @@ use crate::band::{self, Block, Staged, inputs_of};
 use crate::elementwise::get;
 use crate::window::{Nchw, Order, Window};
 
+/// Sums as far from 1 as this, or further, are brought nearer by as much: all are above 2⁻¹⁵⁰ and below 2¹²⁸.
+const FAR: f32 = (1u64 << 63) as f32;
+
 /// How the elements of a window are weighed. The sum is finite.
 #[derive(Clone, Copy)]
 pub(super) enum Weights {
@@ -152,19 +155,76 @@ impl<L: Order, S: Source> Elements<L, S> {
         })
     }
 
+    /// As [`draw`](Self::draw), by the sums up to the end of each row, for which `sums` has a place, one every block: the sum
+    /// passes in one row, and only that is gone over again. The sums are the same, one after another.
+    ///
+    /// # Safety
+    /// `sums` has the places for as many rows as the window's, and they are this thread's.
+    #[inline(always)]
+    pub unsafe fn draw_by_rows(&self, uniform: f32, sums: Shared<f32>) -> (u32, f32) {
+        let Self { window, source, row, column } = *self;
+        let (columns, step) = (window.inside(1, column), thread::block_dim_x());
+        let (mut sum, mut rows) = (0.0, 0);
+        for y in window.inside(0, row) {
+            for x in columns.clone() {
+                // SAFETY: inside the image.
+                sum += rectified(unsafe { source.load(y, x) });
+            }
+            // SAFETY: the caller's.
+            unsafe { sums.store(rows * step, sum) };
+            rows += 1;
+        }
+        if sum == 0.0 {
+            return (window.size[0] * window.size[1], 0.0);
+        }
+        let until = uniform * sum;
+        if !((until < sum) & (sum < f32::INFINITY)) {
+            return self.draw(uniform);
+        }
+        // Sums of what is not negative never fall.
+        let (mut before, mut so_far, mut number) = (0, 0.0, 0);
+        while number < rows {
+            // SAFETY: as above.
+            let sum = unsafe { sums.load(number * step) };
+            let passed_over = sum <= until;
+            before += if passed_over { 1 } else { 0 };
+            so_far = if passed_over { sum } else { so_far };
+            number += 1;
+        }
+        let [top, left] = [row * window.stride[0], column * window.stride[1]];
+        let y = top.saturating_sub(window.padding[0]) + before;
+        let i = y + window.padding[0] - top;
+        let (mut drawn, mut open) = ((0, 0.0), true);
+        for x in columns {
+            let j = x + window.padding[1] - left;
+            // SAFETY: inside the image: the last row's sum passes.
+            let value = unsafe { source.load(y, x) };
+            drawn = if open { (i * window.size[1] + j, value) } else { drawn };
+            so_far += rectified(value);
+            open &= so_far <= until;
+        }
+        drawn
+    }
+
     /// `sum p_i a_i`.
     #[inline(always)]
     pub fn mean(&self) -> f32 {
         self.weighed(|weights, sum| {
-            let mut mean = 0.0;
-            // A quotient first: squares would pass the largest float, or vanish.
-            self.for_each(|_, x| mean += weights.of(x) / sum * rectified(x));
-            if sum == 0.0 { 0.0 } else { mean }
+            if sum == 0.0 {
+                return 0.0;
+            }
+            // A quotient first: squares would pass the largest float, or vanish. Divided for once, by a sum that is brought to
+            // where its reciprocal is as accurate.
+            let scale = if sum < 1.0 / FAR { FAR } else { 1.0 };
+            let scale = if sum > FAR { 1.0 / FAR } else { scale };
+            let (mut mean, reciprocal) = (0.0, 1.0 / (sum * scale));
+            self.for_each(|_, x| mean += weights.of(x) * scale * reciprocal * rectified(x));
+            mean
         })
     }
 }
 
-/// Calls `finish` with each output that is this thread's and its window, whose elements are in shared memory.
+/// Calls `finish` with each output that is this thread's, its window, whose elements are in shared memory, and what is behind these.
 ///
 /// # Safety
 /// As [`stochastic_pool_forward_any`]'s.
@@ -174,7 +234,7 @@ pub(super) unsafe fn for_each_staged<T: Storage>(
     window: &Window<Nchw>,
     block: &Block,
     outputs: &Lines,
-    finish: impl Fn(usize, Elements<Nchw, InBand<T>>),
+    finish: impl Fn(usize, Elements<Nchw, InBand<T>>, Shared<f32>),
 ) {
     let span = block.span();
     // SAFETY: the launch's shared memory is for these rows.
@@ -185,6 +245,8 @@ pub(super) unsafe fn for_each_staged<T: Storage>(
     };
     let output = window.output_plane(span.first_plane) + span.rows[0] as usize * window.output_line();
     for_each_item(&span, outputs, span.rows, |Item { number, plane, row, column }| {
-        finish(output + number as usize, Elements { window: *window, source: InBand { rows, plane }, row, column });
+        let elements = Elements { window: *window, source: InBand { rows, plane }, row, column };
+        // SAFETY: as above.
+        finish(output + number as usize, elements, unsafe { rows.behind() });
     });
 }

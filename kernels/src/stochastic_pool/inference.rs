@@ -47,6 +47,8 @@ pub unsafe fn stochastic_pool_inference_any<T: Storage>(
 ) {
     // SAFETY: the caller's; the outputs exist.
     unsafe {
-        for_each_staged(x, &window, &block, &outputs, |output, elements| y.store(output, T::from_f32(elements.mean())));
+        for_each_staged(x, &window, &block, &outputs, |output, elements, _| {
+            y.store(output, T::from_f32(elements.mean()))
+        });
     }
 }
