@@ -212,10 +212,10 @@ impl Covering {
 }
 
 impl Covering {
-    /// Outputs whose windows begin a stride or more before the first row of an image.
+    /// The last output along `axis` whose window may reach over this input, in images that go on for ever.
     #[inline(always)]
-    pub(crate) fn outputs_before(&self, window: &Window<Nchw>) -> u32 {
-        self.stride[0].divide(window.padding[0])
+    pub(crate) fn last(&self, window: &Window<Nchw>, axis: usize, input: u32) -> u32 {
+        self.stride[axis].divide(input + window.padding[axis])
     }
 }
 

@@ -5,7 +5,6 @@ use cuda_std::prelude::*;
 use super::Divisor;
 use crate::band::any::{Item, Lines, for_each_below, for_each_item, outputs_of};
 use crate::band::cells::{self, Given, inputs_of_cells, outputs_of_cells};
-use crate::band::groups::{Last, groups_of};
 use crate::band::{self, Bands, Span, Staged, Tile, least, pairs};
 use crate::elementwise::{get, put};
 use crate::patch::{self, Patches, Shares};
@@ -71,11 +70,12 @@ pub unsafe fn avg_pool_backward_patch<T: Storage, const SIZE: u32, const PADDING
     let add = |sum: f32, share: f32, _, _| sum + share;
     // SAFETY: the caller's; `gather` asks for outputs that are there, and says where others are not.
     unsafe {
-        let shares = |inside, output, row, column| {
-            let dy = dy.load4_if(inside, output, Vec4::splat(T::from_f32(0.0))).map(T::to_f32);
-            Shares { share: quotients.of(&window, dy.to_array(), row, column), position: [0; 4] }
+        let load = |inside, output| dy.load4_if(inside, output, Vec4::splat(T::from_f32(0.0)));
+        let shares = |dy: Vec4<T>, row, column| {
+            let share = quotients.of(&window, dy.map(T::to_f32).to_array(), row, column);
+            Shares { share, position: [0; 4] }
         };
-        patch::gather::<T, SIZE, PADDING>(dx, beta, &window, &patches, shares, add);
+        patch::gather::<T, _, SIZE, PADDING>(dx, beta, &window, &patches, load, shares, add);
     }
 }
 
@@ -229,16 +229,20 @@ pub unsafe fn avg_pool_backward_any<T: Storage>(
     }
 }
 
-/// As [`avg_pool_backward_any`], for windows of up to four whole [groups](crate::band::groups) of rows: a thread goes down a
-/// column of inputs, adds what the windows over it give along a row of outputs, keeps that of the last rows, and adds these
-/// twice for each group.
+/// As [`avg_pool_backward_any`], for windows `STRIDE` apart and of `GROUPS` whole [groups](crate::band::groups) both ways: a thread
+/// goes down a column of inputs, adds what the windows over it give along a row of outputs, keeps that of the last rows, and
+/// adds these for each group. Beside the outputs of a row are zeros, so that no thread asks which there are.
 ///
 /// # Safety
 /// The module's, but for the tiling; the window is such; `covering` is the window's; `dy` begins at a multiple of 16 bytes;
-/// `bands` are of the window's groups, with the launch's grid, block and shared memory, which has an `f32` for each output;
-/// `outputs` are of its outputs.
-#[kernel(max_threads = band::THREADS, min_blocks = band::FEWER_BLOCKS, instances(T = [f32, f16, bf16]))]
-pub unsafe fn avg_pool_backward_groups<T: Storage>(
+/// `bands` are of the window's groups, with the launch's grid, block and shared memory, and `given` are of its outputs' height and
+/// [`given_width`].
+#[kernel(
+    max_threads = band::THREADS,
+    min_blocks = band::FEWER_BLOCKS,
+    instances(T = [f32, f16, bf16], (STRIDE, GROUPS) = [(2, 2), (2, 3), (3, 2), (3, 3), (4, 2), (4, 3)])
+)]
+pub unsafe fn avg_pool_backward_groups<T: Storage, const STRIDE: usize, const GROUPS: usize>(
     dy: Global<T>,
     dx: GlobalMut<T>,
     beta: f32,
@@ -246,71 +250,112 @@ pub unsafe fn avg_pool_backward_groups<T: Storage>(
     covering: Covering,
     divisor: Divisor,
     bands: Bands,
-    outputs: Lines,
+    given: Lines,
 ) {
     let quotients = Quotients::new(&window, divisor);
     let span = bands.block.span();
     let part = bands.part(&span);
-    let (stride, padding) = (window.stride[0], window.padding[0]);
-    let count = groups_of(&window, stride);
-    let rest = window.size[0] - count * stride;
-    // Groups are those of the image, which begins with that of the output whose window is over its first row last.
-    let before = covering.outputs_before(&window);
+    let groups = GROUPS as u32;
+    // A group has the number of the last output over it; those of the image may begin after the first.
+    let before = covering.last(&window, 0, 0);
     let end = least(span.rows[1] + before, window.output[0]);
-    let rows = [least((span.rows[0] + before).saturating_sub(count), end), end];
-    let few = window.size[1] <= FEW * window.stride[1];
-    // SAFETY: the launch's shared memory is for these rows and their quotients; the inputs exist.
+    let rows = [least((span.rows[0] + before).saturating_sub(groups), end), end];
+    let (lines, width) = (rows[1] - rows[0], given_width(&window, groups));
+    // SAFETY: the launch's shared memory is for these rows and for what they give; the inputs exist.
     unsafe {
         let dy = Staged::copy(dynamic_shared::<T>(), dy, &span, rows, window.output);
-        let given = dy.behind::<f32>();
+        let shares = dy.behind::<f32>();
         band::wait(dy);
-        let (lines, first) = (rows[1] - rows[0], dy.place(0, rows[0], 0));
         for_each_below(
-            &outputs,
+            &given,
             span.depth * lines,
-            |_| (),
-            |(), column, line| {
-                let number = line * window.output[1] + column;
-                let row = rows[0] + line - outputs.plane(&span, line) * lines;
-                let dy = dy.load(first + number).to_f32();
-                given.store(number, quotients.of(&window, [dy], row, column)[0]);
+            |column| column.wrapping_sub(groups),
+            |output, column, line| {
+                let plane = given.plane(&span, line);
+                let row = rows[0] + line - plane * lines;
+                let inside = output < window.output[1];
+                let dy = dy.load_if(inside, dy.place(plane, row, output), T::from_f32(0.0)).to_f32();
+                shares.store(line * width + column, quotients.of(&window, [dy], row, output)[0]);
             },
         );
         thread::sync_threads();
+        let rest = window.size[0] - groups * STRIDE as u32;
         bands.for_each_column(&part, |column| {
-            let over = covering.over(&window, 1, column);
-            let line = (part.plane * lines).wrapping_sub(rows[0]);
-            let mut last = Last::new(0.0);
-            let add = |a: f32, b: f32| a + b;
-            // What lies before the image wraps round to far after it.
-            let (first, end) = (part.rows[0] + before, part.rows[1] + before);
-            let mut output = first.wrapping_sub(count);
-            let mut input = (first * stride).wrapping_sub(padding);
-            let mut at = (input.cast_signed() as isize * window.input_line() as isize).cast_unsigned();
-            at = at.wrapping_add(window.input_plane(span.first_plane + part.plane)).wrapping_add(column as usize);
-            while output != end {
-                let mut here = 0.0;
-                if output < window.output[0] {
-                    let from = line.wrapping_add(output).wrapping_mul(window.output[1]);
-                    here = sum_over(given, from, 1, over, few);
+            let last = covering.last(&window, 1, column);
+            let within = column + window.padding[1] - last * STRIDE as u32;
+            let one_more = within < window.size[1] - groups * STRIDE as u32;
+            let from = (part.plane * lines).wrapping_sub(rows[0]).wrapping_mul(width).wrapping_add(last);
+            // What a row of outputs gives; nothing, where there is none. Rows before the first wrap round.
+            let of_row = |row: u32| {
+                let at = row.wrapping_mul(width).wrapping_add(from);
+                let mut sum = 0.0;
+                if row < window.output[0] {
+                    sum = shares.load_if(one_more, at, 0.0);
+                    unrolled!(G in [1 2 3] { if G <= GROUPS { sum += shares.load(at + G as u32); } });
                 }
-                if output.wrapping_sub(first) < end - first {
-                    let (more, fewer) = (last.merged(count, 0.0, here, add), last.merged(count - 1, 0.0, here, add));
-                    let mut i = 0;
-                    while i < stride {
-                        if input < window.input[0] {
-                            put(dx, at, if i < rest { more } else { fewer }, beta);
-                        }
-                        input = input.wrapping_add(1);
-                        at = at.wrapping_add(window.input_line());
-                        i += 1;
-                    }
-                }
-                last.push(here);
-                output = output.wrapping_add(1);
+                sum
+            };
+            let group = [0, 1].map(|end| part.rows[end] + before);
+            let input = (group[0] * STRIDE as u32).wrapping_sub(window.padding[0]);
+            let plane = window.input_plane(span.first_plane + part.plane) + column as usize;
+            let begin = input.cast_signed() as isize * window.input_line() as isize;
+            let at = plane.wrapping_add_signed(begin);
+            // Asked for once, and not for each group.
+            if rest == 0 {
+                spread::<T, STRIDE, GROUPS>((dx, beta), &window, group, (input, at), None, of_row);
+            } else {
+                spread::<T, STRIDE, GROUPS>((dx, beta), &window, group, (input, at), Some(rest), of_row);
             }
         });
     }
+}
+
+/// Goes down a column of inputs from row `input`, which begins at `at`, by groups; `of_row` is what a row of outputs gives to it.
+/// Windows have `rest` rows of one more group.
+///
+/// # Safety
+/// As [`avg_pool_backward_groups`]'s.
+#[inline(always)]
+unsafe fn spread<T: Storage, const STRIDE: usize, const GROUPS: usize>(
+    (dx, beta): (GlobalMut<T>, f32),
+    window: &Window<Nchw>,
+    group: [u32; 2],
+    (mut input, mut at): (u32, usize),
+    rest: Option<u32>,
+    of_row: impl Fn(u32) -> f32,
+) {
+    let line = window.input_line();
+    let mut last = [0.0; GROUPS];
+    let mut output = group[0].wrapping_sub(GROUPS as u32);
+    while output != group[1] {
+        let here = of_row(output);
+        if output.wrapping_sub(group[0]) < group[1] - group[0] {
+            // The first rows of a group have one window more.
+            let (mut more, mut fewer) = (last[0], last[1]);
+            unrolled!(G in [1 2] { if G < GROUPS { more += last[G]; } });
+            unrolled!(G in [2] { if G < GROUPS { fewer += last[G]; } });
+            (more, fewer) = (more + here, fewer + here);
+            unrolled!(I in [0 1 2 3] {
+                if I < STRIDE && input.wrapping_add(I as u32) < window.input[0] {
+                    let sum = if rest.is_some_and(|rest| (I as u32) < rest) { more } else { fewer };
+                    // SAFETY: the input exists.
+                    unsafe { put(dx, at.wrapping_add(I * line), sum, beta) };
+                }
+            });
+            input = input.wrapping_add(STRIDE as u32);
+            at = at.wrapping_add(STRIDE * line);
+        }
+        unrolled!(G in [1 2] { if G < GROUPS { last[G - 1] = last[G]; } });
+        last[GROUPS - 1] = here;
+        output = output.wrapping_add(1);
+    }
+}
+
+/// What a row of outputs takes with zeros beside it: as many before it as a window has whole groups, and after it up to the last
+/// output that could be over the image.
+pub fn given_width(window: &Window<Nchw>, groups: u32) -> u32 {
+    // Windows reach over the image or end a stride before it does.
+    window.output[1] + groups + 1 + window.size[1] / window.stride[1]
 }
 
 /// The most windows over an input along an axis that are looked at without a branch.
@@ -380,7 +425,8 @@ impl Quotients {
             let rows = self.divisor.counted(window, 0, row);
             let of = self.divisor.of(rows, self.divisor.counted(window, 1, column));
             let exists = (row < window.output[0]) & (column < window.output[1]);
-            dy.map(|dy| if of == self.full || !exists { dy * self.reciprocal } else { dy / of })
+            let reciprocal = if of == self.full || !exists { self.reciprocal } else { 1.0 / of };
+            dy.map(|dy| dy * reciprocal)
         }
     }
 

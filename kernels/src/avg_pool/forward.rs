@@ -3,8 +3,8 @@
 use cuda_std::prelude::*;
 
 use super::Divisor;
-use crate::band::any::{Lines, for_each_below, steps_inside};
-use crate::band::groups::down;
+use crate::band::any::{Lines, for_each_below};
+use crate::band::groups::{across, down, reached};
 use crate::band::slide::{slide, stage};
 use crate::band::{self, Bands, Staged, inputs_of, pairs};
 use crate::elementwise::get;
@@ -167,17 +167,18 @@ fn sum_of<const SIZE: usize>(values: [f32; SIZE]) -> f32 {
 }
 
 /// As [`avg_pool_forward`], by [bands](crate::band), for windows of any size: the sums of the windows' columns, [going
-/// down](crate::band::groups), and of these the sums. Windows are `STRIDE` apart, or any if that is 0.
+/// down](crate::band::groups), and of these the sums. Windows are `STRIDE` apart and of `GROUPS` whole groups both ways, or any if
+/// these are 0.
 ///
 /// # Safety
-/// The module's, but for the tiling; `x` begins at a multiple of 16 bytes; `bands` are of the window's columns, with the
-/// launch's grid, block and shared memory, which has an `f32` for each; `outputs` are of its outputs.
+/// The module's, but for the tiling; the window is such; `x` begins at a multiple of 16 bytes; `bands` are of the window's
+/// columns, with the launch's grid, block and shared memory, which has an `f32` for each; `outputs` are of its outputs.
 #[kernel(
     max_threads = band::THREADS,
     min_blocks = band::MIN_BLOCKS,
-    instances(T = [f32, f16, bf16], STRIDE = [0, 1, 2, 3, 4])
+    instances(T = [f32, f16, bf16], (STRIDE, GROUPS) = [(0, 0), (2, 2), (2, 3), (3, 2), (3, 3), (4, 2), (4, 3)])
 )]
-pub unsafe fn avg_pool_forward_columns<T: Storage, const STRIDE: usize>(
+pub unsafe fn avg_pool_forward_columns<T: Storage, const STRIDE: usize, const GROUPS: usize>(
     x: Global<T>,
     y: GlobalMut<T>,
     window: Window<Nchw>,
@@ -187,44 +188,35 @@ pub unsafe fn avg_pool_forward_columns<T: Storage, const STRIDE: usize>(
 ) {
     let span = bands.block.span();
     let part = bands.part(&span);
-    let width = window.input[1];
+    let (width, lines) = (reached(&window), span.rows[1] - span.rows[0]);
     // SAFETY: the launch's shared memory is for these rows and for the columns of all outputs; the outputs exist.
     unsafe {
         let x = Staged::copy(dynamic_shared::<T>(), x, &span, inputs_of(&window, &span), window.input);
-        let lines = span.rows[1] - span.rows[0];
         let sums = x.behind::<f32>();
         band::wait(x);
         bands.for_each_column(&part, |column| {
-            let first = x.place(part.plane, 0, column);
-            let load = |row: u32| {
-                let place = row.wrapping_mul(width).wrapping_add(first);
-                x.load_if(row < x.rows[1], place, T::from_f32(0.0)).to_f32()
+            // Of columns outside the image another is looked at, and nothing kept.
+            let from = column.wrapping_sub(window.padding[1]);
+            let inside = from < window.input[1];
+            let first = x.place(part.plane, 0, if inside { from } else { 0 });
+            let bound = x.rows[1];
+            let load = |row: u32, sure: bool| {
+                let place = row.wrapping_mul(window.input[1]).wrapping_add(first);
+                if sure { x.load(place) } else { x.load_if(row < bound, place, T::from_f32(0.0)) }.to_f32()
             };
-            down::<f32, STRIDE>(
-                &window,
-                part.rows,
-                0.0,
-                load,
-                |above, below| above + below,
-                |row, sum| {
-                    sums.store((part.plane * lines + row - span.rows[0]) * width + column, sum);
-                },
-            );
+            let put = |row: u32, sum: f32| {
+                let at = (part.plane * lines + row - span.rows[0]) * width + column;
+                sums.store(at, if inside { sum } else { 0.0 });
+            };
+            down::<f32, STRIDE, GROUPS>(&window, part.rows, bound, 0.0, load, |above, below| above + below, put);
         });
         thread::sync_threads();
         let output = window.output_plane(span.first_plane) + span.rows[0] as usize * window.output_line();
-        let of_column = |column: u32| {
-            let [first, end] = steps_inside(&window, 1, column);
-            let left = (column * window.stride[1]).wrapping_sub(window.padding[1]);
-            (left.wrapping_add(first), end - first, divisor.counted(&window, 1, column))
-        };
-        for_each_below(&outputs, span.depth * lines, of_column, |(left, count, counted), column, line| {
+        let of_column = |column: u32| (column * window.stride[1], divisor.counted(&window, 1, column));
+        for_each_below(&outputs, span.depth * lines, of_column, |(left, counted), column, line| {
             let at = line * width + left;
-            let (mut sum, mut j) = (0.0, 0);
-            while j < count {
-                sum += sums.load(at + j);
-                j += 1;
-            }
+            let mut sum = 0.0;
+            across::<STRIDE, GROUPS>(&window, |j| sum += sums.load(at + j));
             let of = divisor.of(divisor.counted(&window, 0, outputs.row(&span, line)), counted);
             y.store(output + (line * window.output[1] + column) as usize, T::from_f32(sum / of));
         });

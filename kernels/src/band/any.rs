@@ -8,7 +8,8 @@
 
 use cuda_std::prelude::*;
 
-use super::{BandLaunch, Bands, Block, Costs, MOST_RUN, Span, THREADS, least, staged_bytes};
+use super::groups::reached;
+use super::{BandLaunch, Bands, Block, Costs, MOST_BYTES, MOST_RUN, Span, THREADS, least, staged_bytes};
 use crate::window::{Covering, Divider, Nchw, Window};
 
 /// Numbers of bands of a plane that are tried.
@@ -207,8 +208,8 @@ fn reach(window: &Window<Nchw>, rows: u64) -> u64 {
     u64::from(window.output[0]).min((rows + u64::from(window.extent(0)) - 2) / u64::from(window.stride[0]) + 1)
 }
 
-/// What bands of outputs of windows without dilation cost: of their inputs an element has `bytes`, a row of outputs and column
-/// of inputs `kept`, those of each array, and a block so many `more`.
+/// What bands of outputs of windows without dilation cost: of their inputs an element has `bytes`, a row of outputs and
+/// reached column `kept`, those of each array, and a block so many `more`.
 pub(super) fn of_outputs(
     window: &Window<Nchw>,
     bytes: usize,
@@ -221,15 +222,16 @@ pub(super) fn of_outputs(
     let [height, stride, size] = [window.input, window.stride, window.size].map(|pair| u64::from(pair[0]));
     let [wide, narrow, bytes] = [window.input[1].into(), window.output[1].into(), bytes as u64];
     let reach = move |rows: u64| height.min((rows - 1) * stride + size);
-    let whole = u64::from(window.output[0]);
+    let (whole, reached) = (u64::from(window.output[0]), u64::from(reached(window)));
     let shared = move |rows: u64, depth: u64| {
         let inputs = if rows == whole { height } else { reach(rows) };
-        let kept: u64 = kept.iter().map(|kept| staged_bytes(depth * rows * wide * *kept as u64)).sum();
+        let kept: u64 = kept.iter().map(|kept| staged_bytes(depth * rows * reached * *kept as u64)).sum();
         staged_bytes(depth * inputs * wide * bytes) + kept + more as u64
     };
     let moved = move |rows: u64| (reach(rows) * wide + rows * narrow) * bytes;
     let plane_bytes = (height * wide + whole * narrow) * bytes;
-    Some(Costs { planes: window.planes, height: window.output[0], plane_bytes, moved, shared })
+    let (planes, height) = (window.planes, window.output[0]);
+    Some(Costs { planes, height, plane_bytes, most_bytes: MOST_BYTES, moved, shared })
 }
 
 /// What bands of inputs cost: of their outputs an element has `bytes`, those of each tensor; a row of outputs and column of
@@ -251,7 +253,8 @@ fn of_inputs(
     let (of_output, of_input) = (bytes.iter().sum::<usize>() as u64, bytes[0] as u64);
     let moved = move |rows: u64| reach(window, rows) * narrow * of_output + rows * wide * of_input;
     let plane_bytes = whole * narrow * of_output + height * wide * of_input;
-    Costs { planes: window.planes, height: window.input[0], plane_bytes, moved, shared }
+    let (planes, height) = (window.planes, window.input[0]);
+    Costs { planes, height, plane_bytes, most_bytes: MOST_BYTES, moved, shared }
 }
 
 /// The rows of outputs that give to the block's rows of inputs.

@@ -5,7 +5,7 @@
 //! next. A thread goes down a column of cells, so that an output is read once or twice, and leaves the sums in shared
 //! memory, whence they are stored in vectors.
 
-use super::{BandLaunch, Bands, Costs, MOST_RUN, Part, Span, Tile, least, staged_bytes};
+use super::{BandLaunch, Bands, Costs, MOST_BYTES, MOST_RUN, Part, Span, Tile, least, staged_bytes};
 use crate::window::{Nchw, Window};
 
 /// The position in a window of the input number `input` of a cell, in the first or the last of the windows over the cell.
@@ -41,6 +41,7 @@ impl Bands {
             planes: window.planes,
             height: rows,
             plane_bytes: whole * lines + height * written,
+            most_bytes: MOST_BYTES,
             moved: |cells| (cells + before) * lines + 2 * cells * written,
             shared: |cells, depth| {
                 let (outputs, inputs) = if cells == u64::from(rows) {

@@ -6,98 +6,60 @@
 //! more than the others, so that a thread adds what windows give twice a group.
 
 use super::any::{of_outputs, steps_inside};
-use super::{BandLaunch, Bands, Costs, MOST_RUN, staged_bytes};
+use super::{BandLaunch, Bands, Costs, MOST_BYTES, MOST_RUN, staged_bytes};
 use crate::window::{Nchw, Window};
 
-/// Whole groups that a thread can keep.
-pub const MOST_GROUPS: u32 = 4;
+/// Bytes of shared memory of a block, at most, where rows are long: what every GPU since Ampere gives to those that ask.
+const LONG_BYTES: u64 = 96 * 1024;
 
-/// Rows of a group, at most.
-const MOST_STRIDE: u32 = 4;
-
-/// The stride by which windows are taken [down](down) a column: 0 where a thread cannot keep all groups of a window, or where
-/// windows of which each has its own rows have nothing to share.
-pub fn stride_down(window: &Window<Nchw>) -> u32 {
-    let (size, stride) = (window.size[0], window.stride[0]);
-    let fits = size > stride && size / stride <= MOST_GROUPS && stride <= MOST_STRIDE;
-    if fits { stride } else { 0 }
+/// Columns that the windows of a row reach over, padding and all.
+pub fn reached(window: &Window<Nchw>) -> u32 {
+    (window.output[1] - 1) * window.stride[1] + window.size[1]
 }
 
 impl Bands {
-    /// Over columns of inputs by rows of outputs, of windows without dilation; an input has `bytes`, and `kept` bytes are left
-    /// for each of these.
+    /// Over the [`reached`] columns by rows of outputs, of windows without dilation; an input has `bytes`, and `kept` bytes are
+    /// left for each column of each row.
     pub fn of_columns(window: &Window<Nchw>, bytes: usize, kept: &[usize]) -> Option<(Self, BandLaunch)> {
-        Self::new(window.input[1], 4 * MOST_RUN, &of_outputs(window, bytes, kept, 0)?)
+        let costs = of_outputs(window, bytes, kept, 0)?;
+        let of = |costs: &_| Self::new(reached(window), 4 * MOST_RUN, costs);
+        // Where rows are so long that they have no room otherwise, more is asked for.
+        of(&costs).or_else(|| of(&Costs { most_bytes: LONG_BYTES, ..costs }))
     }
 
-    /// Over groups of rows of inputs, if a thread can keep those of a window; an output has `bytes`, and four more are left
-    /// for each.
-    pub fn of_groups(window: &Window<Nchw>, bytes: usize) -> Option<(Self, BandLaunch)> {
-        let groups = window.size[0] / window.stride[0];
-        if window.dilation != [1, 1] || !(1..=MOST_GROUPS).contains(&groups) {
+    /// Over groups of rows of inputs of windows of so many whole ones; an output has `bytes`, and four more are left for each of
+    /// `kept` of a row.
+    pub fn of_groups(window: &Window<Nchw>, groups: u32, bytes: usize, kept: u32) -> Option<(Self, BandLaunch)> {
+        if window.dilation != [1, 1] {
             return None;
         }
-        let [wide, narrow, bytes] = [window.input[1].into(), window.output[1].into(), bytes as u64];
+        let [wide, narrow, kept, bytes] = [window.input[1], window.output[1], kept, bytes as u32].map(u64::from);
         let (height, whole) = (u64::from(window.input[0]), u64::from(window.output[0]));
         let (stride, first) = (window.stride[0], window.padding[0] / window.stride[0]);
         let rows = (window.input[0] - 1 + window.padding[0]) / stride + 1 - first;
         let reach = move |rows: u64| whole.min(rows + u64::from(groups));
         let shared = move |rows: u64, depth: u64| {
-            let line = depth * reach(rows) * narrow;
-            staged_bytes(line * bytes) + staged_bytes(line * size_of::<f32>() as u64)
+            let lines = depth * reach(rows);
+            staged_bytes(lines * narrow * bytes) + staged_bytes(lines * kept * size_of::<f32>() as u64)
         };
         let moved = move |rows: u64| (reach(rows) * narrow + rows * u64::from(stride) * wide) * bytes;
         let plane_bytes = (whole * narrow + height * wide) * bytes;
-        let costs = Costs { planes: window.planes, height: rows, plane_bytes, moved, shared };
+        let costs = Costs { planes: window.planes, height: rows, plane_bytes, most_bytes: MOST_BYTES, moved, shared };
         Self::new(window.input[1], 4 * MOST_RUN, &costs)
     }
 }
 
-/// Whole groups of rows of a window, of at most [`MOST_GROUPS`].
+/// Goes down a column of windows: `load(row, sure)` is what is had of a row of inputs, or nothing if it is none that the block has,
+/// which ends before `bound`, unless that is `sure`; `merge(above, below)` is what is had of both, and `put(row, all)` is called
+/// with all of each window in these rows of outputs. Rows are in order. Windows are `STRIDE` apart and of `GROUPS` whole groups,
+/// or any if these are 0.
 #[inline(always)]
-pub(crate) fn groups_of(window: &Window<Nchw>, stride: u32) -> u32 {
-    let mut groups = 1;
-    unrolled!(G in [2 3 4] { if window.size[0] >= G as u32 * stride { groups = G as u32; } });
-    groups
-}
-
-/// The last groups of a column, one after another.
-#[derive(Clone, Copy)]
-pub(crate) struct Last<V> {
-    groups: [V; MOST_GROUPS as usize],
-}
-
-impl<V: Copy> Last<V> {
-    #[inline(always)]
-    pub(crate) fn new(nothing: V) -> Self {
-        Self { groups: [nothing; MOST_GROUPS as usize] }
-    }
-
-    /// What is had of so many groups, in order, and of what is below them.
-    #[inline(always)]
-    pub(crate) fn merged(&self, count: u32, nothing: V, below: V, merge: impl Fn(V, V) -> V) -> V {
-        let mut all = nothing;
-        // The launch's number: no thread takes another way.
-        unrolled!(G in [0 1 2 3] { if count + G as u32 >= MOST_GROUPS { all = merge(all, self.groups[G]); } });
-        merge(all, below)
-    }
-
-    #[inline(always)]
-    pub(crate) fn push(&mut self, group: V) {
-        let [_, second, third, fourth] = self.groups;
-        self.groups = [second, third, fourth, group];
-    }
-}
-
-/// Goes down a column of windows: `load(row)` is what is had of a row of inputs, or nothing if it is none that the block has,
-/// `merge(above, below)` what is had of both, and `put(row, all)` is called with all of each window in these rows of outputs.
-/// Rows are in order. Windows are `STRIDE` apart and of up to [`MOST_GROUPS`] whole groups, or any if that is 0.
-#[inline(always)]
-pub(crate) fn down<V: Copy, const STRIDE: usize>(
+pub(crate) fn down<V: Copy, const STRIDE: usize, const GROUPS: usize>(
     window: &Window<Nchw>,
     rows: [u32; 2],
+    bound: u32,
     nothing: V,
-    load: impl Fn(u32) -> V,
+    load: impl Fn(u32, bool) -> V,
     merge: impl Fn(V, V) -> V,
     put: impl Fn(u32, V),
 ) {
@@ -109,7 +71,7 @@ pub(crate) fn down<V: Copy, const STRIDE: usize>(
             let [first, end] = steps_inside(window, 0, row);
             let (mut all, mut i) = (nothing, first);
             while i < end {
-                all = merge(all, load(input.wrapping_add(i)));
+                all = merge(all, load(input.wrapping_add(i), true));
                 i += 1;
             }
             put(row, all);
@@ -118,25 +80,70 @@ pub(crate) fn down<V: Copy, const STRIDE: usize>(
         }
         return;
     }
-    let count = groups_of(window, STRIDE as u32);
-    let rest = window.size[0] - count * STRIDE as u32;
-    let mut last = Last::new(nothing);
-    let (mut group, end) = (rows[0], rows[1] + count);
+    // What a window has of the group after its whole ones: asked for once, and not for each group.
+    let rest = window.size[0] - (GROUPS * STRIDE) as u32;
+    if rest == 0 {
+        down_by::<V, STRIDE, GROUPS>(input, rows, bound, None, nothing, load, merge, put);
+    } else {
+        down_by::<V, STRIDE, GROUPS>(input, rows, bound, Some(rest), nothing, load, merge, put);
+    }
+}
+
+/// As [`down`], from this row of inputs on, of windows that have `rest` rows of one more group.
+#[inline(always)]
+#[allow(clippy::too_many_arguments, reason = "those of `down`, taken apart")]
+fn down_by<V: Copy, const STRIDE: usize, const GROUPS: usize>(
+    mut input: u32,
+    rows: [u32; 2],
+    bound: u32,
+    rest: Option<u32>,
+    nothing: V,
+    load: impl Fn(u32, bool) -> V,
+    merge: impl Fn(V, V) -> V,
+    put: impl Fn(u32, V),
+) {
+    let sure = bound.saturating_sub(STRIDE as u32 - 1);
+    let mut last = [nothing; GROUPS];
+    let (mut group, end) = (rows[0], rows[1] + GROUPS as u32);
     while group < end {
         let mut here = [nothing; STRIDE];
-        unrolled!(I in [0 1 2 3] { if I < STRIDE { here[I] = load(input.wrapping_add(I as u32)); } });
+        if input < sure {
+            unrolled!(I in [0 1 2 3] { if I < STRIDE { here[I] = load(input + I as u32, true); } });
+        } else {
+            unrolled!(I in [0 1 2 3] { if I < STRIDE { here[I] = load(input.wrapping_add(I as u32), false); } });
+        }
         let (mut whole, mut begun) = (here[0], nothing);
         unrolled!(I in [1 2 3] {
             if I < STRIDE {
-                begun = if rest == I as u32 { whole } else { begun };
+                begun = if rest == Some(I as u32) { whole } else { begun };
                 whole = merge(whole, here[I]);
             }
         });
-        if group >= rows[0] + count {
-            put(group - count, last.merged(count, nothing, begun, &merge));
+        if group >= rows[0] + GROUPS as u32 {
+            let mut all = last[0];
+            unrolled!(G in [1 2] { if G < GROUPS { all = merge(all, last[G]); } });
+            put(group - GROUPS as u32, if rest.is_some() { merge(all, begun) } else { all });
         }
-        last.push(whole);
+        unrolled!(G in [1 2] { if G < GROUPS { last[G - 1] = last[G]; } });
+        last[GROUPS - 1] = whole;
         input = input.wrapping_add(STRIDE as u32);
         group += 1;
     }
+}
+
+/// Calls `f` with each column of a window, in order, whose groups are those of [`down`] here too.
+#[inline(always)]
+pub(crate) fn across<const STRIDE: usize, const GROUPS: usize>(window: &Window<Nchw>, mut f: impl FnMut(u32)) {
+    if STRIDE == 0 {
+        let mut j = 0;
+        while j < window.size[1] {
+            f(j);
+            j += 1;
+        }
+        return;
+    }
+    // Of the last group, which is not whole, asked for one by one: the launch's, so that no thread takes another way.
+    unrolled!(J in [0 1 2 3 4 5 6 7 8 9 10 11 12 13 14] {
+        if J < STRIDE * GROUPS || J < STRIDE * (GROUPS + 1) - 1 && J < window.size[1] as usize { f(J as u32); }
+    });
 }

@@ -81,6 +81,8 @@ struct Costs<C: Fn(u64) -> u64, S: Fn(u64, u64) -> u64> {
     height: u32,
     /// Bytes of a plane that any pass moves.
     plane_bytes: u64,
+    /// Bytes of shared memory of a block, at most.
+    most_bytes: u64,
     /// Bytes that a block moves for as many rows.
     moved: C,
     /// Bytes of shared memory for as many rows of each of as many planes.
@@ -93,7 +95,7 @@ impl<C: Fn(u64) -> u64, S: Fn(u64, u64) -> u64> Costs<C, S> {
     fn worth(&self, rows: u32) -> Option<f64> {
         let bands = u64::from(self.height.div_ceil(rows));
         let shared = (self.shared)(rows.into(), 1);
-        if shared > MOST_BYTES || bands > MOST_BANDS {
+        if shared > self.most_bytes || bands > MOST_BANDS {
             return None;
         }
         let moved = (self.moved)(rows.into());

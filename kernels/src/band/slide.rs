@@ -2,7 +2,7 @@
 
 use cuda_std::prelude::*;
 
-use super::{BandLaunch, Bands, Costs, MOST_RUN, Staged, inputs_of, staged_bytes, wait};
+use super::{BandLaunch, Bands, Costs, MOST_BYTES, MOST_RUN, Staged, inputs_of, staged_bytes, wait};
 use crate::window::{Nchw, Window};
 
 impl Bands {
@@ -24,6 +24,7 @@ impl Bands {
             planes: window.planes,
             height: window.output[0],
             plane_bytes: height * line + whole * outputs,
+            most_bytes: MOST_BYTES,
             moved: |rows| reach(rows) * line + rows * outputs,
             shared: |rows, depth| staged_bytes(depth * line * if rows == whole { height } else { reach(rows) }),
         };

@@ -4,28 +4,32 @@ use cuda_std::prelude::*;
 
 use super::{Maximum, any_window, store};
 use crate::band::any::{Lines, for_each_below, steps_inside};
-use crate::band::groups::down;
+use crate::band::groups::{across, down, reached};
 use crate::band::{self, Bands, Staged, inputs_of};
 use crate::warps::{self, Warps};
 use crate::window::{Divider, Nchw, Position, Window};
 
 /// As [`max_pool_forward`](super::max_pool_forward), by [bands](crate::band), for windows of any size without dilation: the
-/// maxima of the windows' columns, [going down](crate::band::groups), and of these the maxima. Windows are `STRIDE`
-/// apart, or any if that is 0.
+/// maxima of the windows' columns, [going down](crate::band::groups), and of these the maxima. Windows are `STRIDE` apart and of
+/// `GROUPS` whole groups both ways, or any if these are 0.
 ///
 /// Values are compared apart from where they are, by which NaN stays, but not where it came from, nor which of two zeros it was:
 /// these are looked up again.
 ///
 /// # Safety
-/// The module's, but for the tiling; `x` begins at a multiple of 16 bytes; `bands` are of the window's columns, with the
-/// launch's grid, block and shared memory, which has an `f32` and a `u32` for each; `outputs` are of its outputs; `by_size` is by
-/// its number of columns.
+/// The module's, but for the tiling; the window is such; `x` begins at a multiple of 16 bytes; `bands` are of the window's
+/// columns, with the launch's grid, block and shared memory, which has an `f32` and a `u32` for each; `outputs` are of its
+/// outputs; `by_size` is by its number of columns.
 #[kernel(
     max_threads = band::THREADS,
-    min_blocks = band::FEWER_BLOCKS,
-    instances(T = [f32, f16, bf16], P = [u8, u16], STRIDE = [0, 1, 2, 3, 4])
+    min_blocks = band::MIN_BLOCKS,
+    instances(
+        T = [f32, f16, bf16],
+        P = [u8, u16],
+        (STRIDE, GROUPS) = [(0, 0), (2, 2), (2, 3), (3, 2), (3, 3), (4, 2), (4, 3)]
+    )
 )]
-pub unsafe fn max_pool_forward_columns<T: Storage, P: Position, const STRIDE: usize>(
+pub unsafe fn max_pool_forward_columns<T: Storage, P: Position, const STRIDE: usize, const GROUPS: usize>(
     x: Global<T>,
     y: GlobalMut<T>,
     indices: Option<GlobalMut<P>>,
@@ -36,7 +40,7 @@ pub unsafe fn max_pool_forward_columns<T: Storage, P: Position, const STRIDE: us
 ) {
     let span = bands.block.span();
     let part = bands.part(&span);
-    let (width, lines) = (window.input[1], span.rows[1] - span.rows[0]);
+    let (width, lines) = (reached(&window), span.rows[1] - span.rows[0]);
     // SAFETY: the launch's shared memory is for these rows and for the columns of all outputs; the outputs exist.
     unsafe {
         let staged = Staged::copy(dynamic_shared::<T>(), x, &span, inputs_of(&window, &span), window.input);
@@ -45,60 +49,62 @@ pub unsafe fn max_pool_forward_columns<T: Storage, P: Position, const STRIDE: us
         band::wait(staged);
         let outside = T::from_f32(f32::NEG_INFINITY);
         bands.for_each_column(&part, |column| {
-            let first = staged.place(part.plane, 0, column);
-            let load = |row: u32| {
-                let place = row.wrapping_mul(width).wrapping_add(first);
-                let value = staged.load_if(row < staged.rows[1], place, outside).to_f32();
-                Maximum { value, position: row }
+            // Of columns outside the image another is looked at, and nothing kept.
+            let from = column.wrapping_sub(window.padding[1]);
+            let inside = from < window.input[1];
+            let first = staged.place(part.plane, 0, if inside { from } else { 0 });
+            let bound = staged.rows[1];
+            let load = |row: u32, sure: bool| {
+                let place = row.wrapping_mul(window.input[1]).wrapping_add(first);
+                let value = if sure { staged.load(place) } else { staged.load_if(row < bound, place, outside) };
+                Maximum { value: value.to_f32(), position: row }
             };
-            // That of nothing is of a row before all.
-            let nothing = Maximum::of_nothing(0);
-            down::<Maximum, STRIDE>(&window, part.rows, nothing, load, Maximum::or_number, |row, maximum| {
+            let put = |row: u32, maximum: Maximum| {
                 let top = (row * window.stride[0]).wrapping_sub(window.padding[0]);
                 let i = maximum.position.wrapping_sub(top).cast_signed();
                 let i = if i > 0 { i.cast_unsigned() } else { 0 };
                 let at = (part.plane * lines + row - span.rows[0]) * width + column;
-                values.store(at, maximum.value);
-                places.store(at, i.wrapping_mul(window.size[1]).wrapping_add(column));
-            });
+                values.store(at, if inside { maximum.value } else { f32::NEG_INFINITY });
+                // What is outside is after all that is inside.
+                places.store(at, if inside { i * window.size[1] + column } else { u32::MAX });
+            };
+            // That of nothing is of a row before all.
+            let nothing = Maximum::of_nothing(0);
+            down::<Maximum, STRIDE, GROUPS>(&window, part.rows, bound, nothing, load, Maximum::or_number, put);
         });
         thread::sync_threads();
         let output = window.output_plane(span.first_plane) + span.rows[0] as usize * window.output_line();
-        let of_column = |column: u32| {
-            let [first, end] = steps_inside(&window, 1, column);
-            ((column * window.stride[1]).wrapping_sub(window.padding[1]), first, end - first)
-        };
-        for_each_below(&outputs, span.depth * lines, of_column, |(left, first, count), column, line| {
-            let at = (line * width).wrapping_add(left).wrapping_add(first);
-            let mut value = f32::NEG_INFINITY;
-            let mut j = 0;
-            while j < count {
-                value = float::maximum(value, values.load(at + j));
-                j += 1;
-            }
-            // The first in row-major order of those as great.
-            let (mut place, mut j) = (u32::MAX, 0);
-            while j < count {
-                let here = places.load(at + j);
-                place = if (values.load(at + j) == value) & (here < place) { here } else { place };
-                j += 1;
-            }
-            let mut position = place.wrapping_sub(left);
-            if value == 0.0 {
-                // Which of the zeros it is.
-                let i = by_size.divide(position);
-                let top = (outputs.row(&span, line) * window.stride[0]).wrapping_sub(window.padding[0]);
-                let from = left.wrapping_add(position - i * window.size[1]);
-                let place = staged.place(outputs.plane(&span, line), top.wrapping_add(i), from);
-                value = staged.load(place).to_f32();
-            } else if value.is_nan() {
-                let plane = span.first_plane + outputs.plane(&span, line);
-                let x = x.offset(window.input_plane(plane));
-                Maximum { value, position } = any_window(window, x, outputs.row(&span, line), column);
-            }
-            let output = output + (line * window.output[1] + column) as usize;
-            store(y, indices, output, Maximum { value, position });
-        });
+        for_each_below(
+            &outputs,
+            span.depth * lines,
+            |column| column * window.stride[1],
+            |left, column, line| {
+                let at = line * width + left;
+                let mut value = f32::NEG_INFINITY;
+                across::<STRIDE, GROUPS>(&window, |j| value = float::maximum(value, values.load(at + j)));
+                // The first in row-major order of those as great.
+                let mut place = u32::MAX;
+                across::<STRIDE, GROUPS>(&window, |j| {
+                    let here = places.load(at + j);
+                    place = if (values.load(at + j) == value) & (here < place) { here } else { place };
+                });
+                let mut position = place.wrapping_sub(left);
+                if value == 0.0 {
+                    // Which of the zeros it is.
+                    let i = by_size.divide(position);
+                    let top = (outputs.row(&span, line) * window.stride[0]).wrapping_sub(window.padding[0]);
+                    let from = (left + position - i * window.size[1]).wrapping_sub(window.padding[1]);
+                    let place = staged.place(outputs.plane(&span, line), top.wrapping_add(i), from);
+                    value = staged.load(place).to_f32();
+                } else if value.is_nan() {
+                    let plane = span.first_plane + outputs.plane(&span, line);
+                    let x = x.offset(window.input_plane(plane));
+                    Maximum { value, position } = any_window(window, x, outputs.row(&span, line), column);
+                }
+                let output = output + (line * window.output[1] + column) as usize;
+                store(y, indices, output, Maximum { value, position });
+            },
+        );
     }
 }
 

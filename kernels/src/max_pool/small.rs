@@ -8,22 +8,6 @@ use crate::band::{self, Bands, pairs};
 use crate::patch::{self, Patches};
 use crate::window::{FEWEST_BLOCKS, Nchw, Nhwc, Position, THREADS, Window, for_each_of};
 
-/// Repeats a block with the function made from the indices, of which it is known when compiled whether there are any: asked for at
-/// each output, the comparisons' results are kept until then in registers that there are too few of.
-macro_rules! with_or_without {
-    ($indices:ident => $make:expr, $f:ident => $body:block) => {
-        if let Some(indices) = $indices {
-            let $indices = Some(indices);
-            let $f = $make;
-            $body
-        } else {
-            let $indices = None;
-            let $f = $make;
-            $body
-        }
-    };
-}
-
 /// As [`max_pool_forward`], by [patches](crate::patch), for windows of `SIZE` by `SIZE` positions, two apart, padded by
 /// `PADDING`.
 ///
@@ -42,37 +26,66 @@ pub unsafe fn max_pool_forward_patch<T: Storage, const SIZE: usize, const PADDIN
     window: Window<Nhwc>,
     patches: Patches,
 ) {
-    let finish = |indices: Option<GlobalMut<u8>>, output: usize, row: u32, column: u32, rows: [[Seen; 4]; SIZE]| {
-        let of = |lane: usize| Seen::of_window(rows.map(|lanes| lanes[lane]));
-        let seen = [of(0), of(1), of(2), of(3)];
+    let finish = |output, row, column, rows: [[Maximum; 4]; SIZE]| {
+        let of = |lane: usize| of_window(&window, row, column, rows.map(|lanes| lanes[lane]));
+        let found = [of(0), of(1), of(2), of(3)];
         // SAFETY: the output exists, and its channels begin at a multiple of four.
         unsafe {
+            y.store4(output, Vec4::from(found.map(|maximum| T::from_f32(maximum.value))));
             if let Some(indices) = indices {
-                indices.store4(output, Vec4::from(seen.map(|seen| u8::narrow(seen.maximum.position))));
+                indices.store4(output, Vec4::from(found.map(|maximum| u8::narrow(maximum.position))));
             }
-            y.store4(output, Vec4::from(seen.map(|seen| T::from_f32(seen.maximum.value))));
-            for_each_of(seen.map(Seen::again), |lane| {
-                let Some(plane) = patches.plane() else { return };
-                let output = output + lane as usize;
-                let first = window.output_plane(plane) + row as usize * window.output_line();
-                let channel = output - first - (column * window.channels) as usize;
-                let maximum = any_window(window, x.offset(window.input_plane(plane) + channel), row, column);
-                store(y, indices, output, maximum);
-            });
         }
     };
     // Minus infinity wins over nothing.
     let outside = f32::NEG_INFINITY;
     // SAFETY: the caller's.
     unsafe {
-        with_or_without!(indices => |output, row, column, rows| finish(indices, output, row, column, rows), f => {
-            if SIZE > 2 {
-                patch::slide::<T, Seen, SIZE, PADDING>(x, &window, &patches, outside, Seen::of_row, f);
-            } else {
-                patch::each::<T, Seen, SIZE, PADDING>(x, &window, &patches, outside, Seen::of_row, f);
-            }
-        });
+        if SIZE > 2 {
+            patch::slide::<T, Maximum, SIZE, PADDING>(x, &window, &patches, outside, of_row, finish);
+        } else {
+            patch::each::<T, Maximum, SIZE, PADDING>(x, &window, &patches, outside, of_row, finish);
+        }
     }
+}
+
+/// The first of the greatest in a row of a window, by its column.
+#[inline(always)]
+fn of_row<const SIZE: usize>(values: [f32; SIZE]) -> Maximum {
+    let mut maximum = Maximum { value: values[0], position: 0 };
+    unrolled!(J in [1 2] { if J < SIZE { maximum = maximum.or(values[J], J as u32); } });
+    maximum
+}
+
+/// The maximum of a window by those of its rows: of the first row that has the greatest.
+#[inline(always)]
+fn of_window<const SIZE: usize>(window: &Window<Nhwc>, row: u32, column: u32, rows: [Maximum; SIZE]) -> Maximum {
+    let mut maximum = rows[0];
+    unrolled!(I in [1 2] {
+        if I < SIZE { maximum = maximum.or(rows[I].value, rows[I].position + (I * SIZE) as u32); }
+    });
+    if maximum.value == f32::NEG_INFINITY {
+        // What is outside is the same: of equals the first that is inside.
+        let first = |axis: usize, output: u32| window.padding[axis].saturating_sub(output * 2);
+        maximum = Maximum::of_nothing(first(0, row) * SIZE as u32 + first(1, column));
+    }
+    maximum
+}
+
+/// Repeats a block with the function made from the indices, of which it is known when compiled whether there are any: asked for at
+/// each output, the comparisons' results are kept until then in registers that there are too few of.
+macro_rules! with_or_without {
+    ($indices:ident => $make:expr, $f:ident => $body:block) => {
+        if let Some(indices) = $indices {
+            let $indices = Some(indices);
+            let $f = $make;
+            $body
+        } else {
+            let $indices = None;
+            let $f = $make;
+            $body
+        }
+    };
 }
 
 /// As [`max_pool_forward`], by [bands](crate::band), for windows of `SIZE` by `SIZE` positions, `STRIDE` apart.
@@ -154,7 +167,8 @@ pub unsafe fn max_pool_forward_pairs<T: Storage, const SIZE: usize, const PADDIN
 }
 
 /// The first of the greatest of several numbers, and their sum, which is a NaN if one of them is: it takes less to add than to
-/// ask of each, and additions have a unit of their own.
+/// ask of each, and additions have a unit of their own. With the channels last, where a thread keeps four of everything, there
+/// are not the registers for it.
 #[derive(Clone, Copy)]
 struct Seen {
     maximum: Maximum,

@@ -293,21 +293,19 @@ impl Drawn {
             }
         }); });
         let until = uniform * sum;
-        let (mut position, mut value, mut before) = (0, values[0][0], sums[0][0]);
-        unrolled!(I in [0 1 2] { unrolled!(J in [0 1 2] {
-            if I < SIZE && J < SIZE && (I, J) != (0, 0) {
-                let passed_over = before <= until;
-                position = if passed_over { (I * SIZE + J) as u32 } else { position };
-                value = if passed_over { values[I][J] } else { value };
-                before = sums[I][J];
-            }
-        }); });
-        // No element is above zero, rounding keeps the sum from passing, or it is not finite.
-        let (nothing, passes) = (sum == 0.0, sum > until);
-        Self {
-            position: if nothing { (SIZE * SIZE) as u32 } else { position },
-            value: if nothing { 0.0 } else { value },
-            again: !nothing & !passes,
+        if sum > until {
+            let (mut position, mut value, mut before) = (0, values[0][0], sums[0][0]);
+            unrolled!(I in [0 1 2] { unrolled!(J in [0 1 2] {
+                if I < SIZE && J < SIZE && (I, J) != (0, 0) {
+                    let passed_over = before <= until;
+                    position = if passed_over { (I * SIZE + J) as u32 } else { position };
+                    value = if passed_over { values[I][J] } else { value };
+                    before = sums[I][J];
+                }
+            }); });
+            return Self { position, value, again: false };
         }
+        // No element is above zero, or rounding keeps the sum from passing, or it is not finite.
+        Self { position: (SIZE * SIZE) as u32, value: 0.0, again: sum != 0.0 }
     }
 }

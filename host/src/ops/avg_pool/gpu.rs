@@ -2,7 +2,7 @@ use cuda_std::launch::LaunchDims;
 use kernels::avg_pool::{
     AvgPoolBackward, AvgPoolBackwardAny, AvgPoolBackwardBand, AvgPoolBackwardGroups, AvgPoolBackwardPairs,
     AvgPoolBackwardPatch, AvgPoolForward, AvgPoolForwardBand, AvgPoolForwardColumns, AvgPoolForwardPairs,
-    AvgPoolForwardPatch, AvgPoolForwardWarp, Divisor,
+    AvgPoolForwardPatch, AvgPoolForwardWarp, Divisor, given_width,
 };
 use kernels::band::Bands;
 use kernels::band::any::Lines;
@@ -12,7 +12,9 @@ use kernels::window::{Covering, Order, Tiling, Window};
 
 use super::{Averages, Backward, Forward};
 use crate::device::{Gpu, OnGpu, for_storage};
-use crate::ops::window::{Kernels, band_dims, channels_last, for_columns, for_order, for_padded, for_slide, row_major};
+use crate::ops::window::{
+    Kernels, band_dims, channels_last, for_columns, for_groups, for_order, for_padded, for_slide, row_major,
+};
 use crate::{Real, Result};
 
 impl Averages {
@@ -73,12 +75,12 @@ impl<T: Real> OnGpu for Forward<'_, T> {
                         // SAFETY: as below; the warps are over the outputs, and the grid theirs.
                         return unsafe { gpu.launch(LaunchDims::new(grid, warps::THREADS), forward) };
                     }
-                    for_columns!(window, bands => STRIDE, (bands, launch), {
+                    for_columns!(window, bands => STRIDE, GROUPS, (bands, launch), {
                         let outputs = Lines::new(window.output);
                         let _why = Kernels::AnyBands.because(&window);
-                        let forward = AvgPoolForwardColumns::<S, STRIDE> { x, y, window, divisor, bands, outputs };
-                        // SAFETY: as below; the bands and the lines are the window's, and the launch the bands'; the stride is
-                        // its own.
+                        let forward = AvgPoolForwardColumns::<S, STRIDE, GROUPS> { x, y, window, divisor, bands, outputs };
+                        // SAFETY: as below; the bands and the lines are the window's, and the launch the bands'; the geometry
+                        // fits.
                         return unsafe { gpu.launch(band_dims(launch), forward) };
                     });
                 }
@@ -129,15 +131,27 @@ impl<T: Real> OnGpu for Backward<'_, T> {
                 });
                 }
                 let covering = Covering::new(&window);
-                if let Some(window) = row_major(&window)
-                    && let Some((bands, launch)) = Bands::of_groups(&window, size_of::<S>())
-                {
-                    let outputs = Lines::new(window.output);
-                    let _why = Kernels::AnyBands.because(&window);
-                    let backward =
-                        AvgPoolBackwardGroups::<S> { dy, dx, beta, window, covering, divisor, bands, outputs };
-                    // SAFETY: as below; the bands are of the window's groups, and the launch theirs; the lines are its outputs'.
-                    return unsafe { gpu.launch(band_dims(launch), backward) };
+                if let Some(window) = row_major(&window) {
+                    for_groups!(window => STRIDE, GROUPS, {
+                        let width = given_width(&window, GROUPS as u32);
+                        if let Some((bands, launch)) = Bands::of_groups(&window, GROUPS as u32, size_of::<S>(), width) {
+                            let given = Lines::new([window.output[0], width]);
+                            let _why = Kernels::AnyBands.because(&window);
+                            let backward = AvgPoolBackwardGroups::<S, STRIDE, GROUPS> {
+                                dy,
+                                dx,
+                                beta,
+                                window,
+                                covering,
+                                divisor,
+                                bands,
+                                given,
+                            };
+                            // SAFETY: as below; the bands and the lines are the window's, the launch the bands', and the
+                            // geometry fits.
+                            return unsafe { gpu.launch(band_dims(launch), backward) };
+                        }
+                    });
                 }
                 if let Some(window) = row_major(&window)
                     && let Some((bands, launch)) = Bands::of_inputs(&window, size_of::<S>())

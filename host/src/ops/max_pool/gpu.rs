@@ -69,11 +69,13 @@ fn any_window<'a, S: Storage, L: Order, P: Position>(
     window: Window<L>,
 ) -> Result<()>
 where
-    MaxPoolForwardColumns<'a, S, P, 0>: Launch,
-    MaxPoolForwardColumns<'a, S, P, 1>: Launch,
-    MaxPoolForwardColumns<'a, S, P, 2>: Launch,
-    MaxPoolForwardColumns<'a, S, P, 3>: Launch,
-    MaxPoolForwardColumns<'a, S, P, 4>: Launch,
+    MaxPoolForwardColumns<'a, S, P, 0, 0>: Launch,
+    MaxPoolForwardColumns<'a, S, P, 2, 2>: Launch,
+    MaxPoolForwardColumns<'a, S, P, 2, 3>: Launch,
+    MaxPoolForwardColumns<'a, S, P, 3, 2>: Launch,
+    MaxPoolForwardColumns<'a, S, P, 3, 3>: Launch,
+    MaxPoolForwardColumns<'a, S, P, 4, 2>: Launch,
+    MaxPoolForwardColumns<'a, S, P, 4, 3>: Launch,
     MaxPoolForwardWarp<'a, S, P>: Launch,
     MaxPoolForward<'a, S, L, P>: Launch,
 {
@@ -85,11 +87,11 @@ where
             // SAFETY: as below; the warps are over the outputs, and the grid theirs.
             return unsafe { gpu.launch(LaunchDims::new(grid, warps::THREADS), forward) };
         }
-        for_columns!(window, bands => STRIDE, (bands, launch), {
+        for_columns!(window, bands => STRIDE, GROUPS, (bands, launch), {
             let (outputs, by_size) = (Lines::new(window.output), Divider::new(window.size[1]));
             let _why = Kernels::AnyBands.because(&window);
-            let forward = MaxPoolForwardColumns::<S, P, STRIDE> { x, y, indices, window, bands, outputs, by_size };
-            // SAFETY: as below; the bands and the lines are the window's, and the launch the bands'; the stride is its own.
+            let forward = MaxPoolForwardColumns::<S, P, STRIDE, GROUPS> { x, y, indices, window, bands, outputs, by_size };
+            // SAFETY: as below; the bands and the lines are the window's, and the launch the bands'; the geometry fits.
             return unsafe { gpu.launch(band_dims(launch), forward) };
         });
     }
