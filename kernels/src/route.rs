@@ -97,14 +97,11 @@ pub unsafe fn route_backward_patch<T: Storage, const SIZE: u32, const PADDING: u
 ) {
     // SAFETY: the caller's; `gather` asks for outputs that are there, and says where others are not.
     unsafe {
-        let load = |inside, output| {
-            let none = (Vec4::splat(T::from_f32(0.0)), Vec4::splat(u8::MAX));
-            (dy.load4_if(inside, output, none.0), indices.load4_if(inside, output, none.1))
+        let load = |inside, output| Shares {
+            share: dy.load4_if(inside, output, Vec4::splat(T::from_f32(0.0))).map(T::to_f32).to_array(),
+            position: indices.load4_if(inside, output, Vec4::splat(u8::MAX)).map(u32::from).to_array(),
         };
-        let shares = |(dy, indices): (Vec4<T>, Vec4<u8>), _, _| Shares {
-            share: dy.map(T::to_f32).to_array(),
-            position: indices.map(u32::from).to_array(),
-        };
+        let shares = |shares: Shares, _, _| shares;
         patch::gather::<T, _, SIZE, PADDING>(dx, beta, &window, &patches, load, shares, named);
     }
 }

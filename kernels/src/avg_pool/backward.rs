@@ -335,13 +335,21 @@ unsafe fn spread<T: Storage, const STRIDE: usize, const GROUPS: usize>(
             unrolled!(G in [1 2] { if G < GROUPS { more += last[G]; } });
             unrolled!(G in [2] { if G < GROUPS { fewer += last[G]; } });
             (more, fewer) = (more + here, fewer + here);
-            unrolled!(I in [0 1 2 3] {
-                if I < STRIDE && input.wrapping_add(I as u32) < window.input[0] {
-                    let sum = if rest.is_some_and(|rest| (I as u32) < rest) { more } else { fewer };
-                    // SAFETY: the input exists.
-                    unsafe { put(dx, at.wrapping_add(I * line), sum, beta) };
+            let of = |i: usize| if rest.is_some_and(|rest| (i as u32) < rest) { more } else { fewer };
+            // SAFETY: the inputs exist.
+            unsafe {
+                if beta == 0.0 && input < window.input[0].saturating_sub(STRIDE as u32 - 1) {
+                    unrolled!(I in [0 1 2 3] {
+                        if I < STRIDE { dx.store(at + I * line, T::from_f32(of(I))); }
+                    });
+                } else {
+                    unrolled!(I in [0 1 2 3] {
+                        if I < STRIDE && input.wrapping_add(I as u32) < window.input[0] {
+                            put(dx, at.wrapping_add(I * line), of(I), beta);
+                        }
+                    });
                 }
-            });
+            }
             input = input.wrapping_add(STRIDE as u32);
             at = at.wrapping_add(STRIDE * line);
         }
