@@ -12,6 +12,7 @@
 
 use cuda_std::prelude::*;
 
+use crate::band::cells::position;
 use crate::elementwise::put4;
 use crate::window::{Nhwc, Tiling, Window};
 
@@ -23,32 +24,6 @@ const VECTOR: u32 = 4;
 const PIXELS: usize = 2;
 /// Channels of a patch.
 const LANES: usize = VECTOR as usize;
-
-/// A window of as many rows as columns, with the same stride and padding both ways and without dilation; the stride
-/// divides the sizes of a patch.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Fixed<const SIZE: u32, const STRIDE: u32, const PADDING: u32>;
-
-impl<const SIZE: u32, const STRIDE: u32, const PADDING: u32> Fixed<SIZE, STRIDE, PADDING> {
-    /// The first output over a patch, counted from that which the patch's first input begins with.
-    const FIRST: i32 = {
-        assert!(STRIDE == 2, "the stride divides a patch, and at most three outputs are over it each way");
-        let before = SIZE as i32 - 1 - PADDING as i32;
-        -(before / STRIDE as i32)
-    };
-
-    /// Outputs over as many inputs.
-    const fn over(inputs: usize) -> usize {
-        ((inputs as i32 - 1 + PADDING as i32) / STRIDE as i32 - Self::FIRST + 1) as usize
-    }
-
-    /// The position of output number `output` over a patch at input number `input`, if its window has one there.
-    const fn position(output: usize, input: usize) -> Option<u32> {
-        let begin = (Self::FIRST + output as i32) * STRIDE as i32 - PADDING as i32;
-        let position = input as i32 - begin;
-        if 0 <= position && position < SIZE as i32 { Some(position as u32) } else { None }
-    }
-}
 
 /// How threads are laid over patches.
 #[repr(C)]
@@ -99,24 +74,27 @@ pub(crate) struct Shares {
     pub position: [u32; LANES],
 }
 
-/// `dx = what the outputs give + beta * dx` over this thread's patches: `shares(inside, output, row, column)` of the output
-/// at that row and column, whose elements begin at `output` if it is `inside`, and `add(sum, share, index, position)` for
-/// each input that the output's window has at `position`. Inputs get what outputs give in the outputs' order.
+/// `dx = what the outputs give + beta * dx` over this thread's patches, for windows of `SIZE` by `SIZE` positions, two apart
+/// and padded by `PADDING`: `load(inside, output)` of all outputs over a patch at once, whose elements begin at `output` if they
+/// are `inside`, `shares(loaded, row, column)` of each, and `add(sum, share, index, position)` for each input that the output's
+/// window has at `position`. Inputs get what outputs give in the outputs' order.
 ///
 /// # Safety
-/// `dx` holds the window's inputs, and begins at a multiple of 16 bytes; the geometry fits the window.
+/// `dx` holds the window's inputs, and begins at a multiple of 16 bytes; the window is such.
 #[inline(always)]
-pub(crate) unsafe fn gather<T: Storage, const SIZE: u32, const STRIDE: u32, const PADDING: u32>(
+pub(crate) unsafe fn gather<T: Storage, G: Copy, const SIZE: u32, const PADDING: u32>(
     dx: GlobalMut<T>,
     beta: f32,
     window: &Window<Nhwc>,
     patches: &Patches,
-    shares: impl Fn(bool, usize, u32, u32) -> Shares,
+    load: impl Fn(bool, usize) -> G,
+    shares: impl Fn(G, u32, u32) -> Shares,
     add: impl Fn(f32, f32, u32, u32) -> f32,
 ) {
     let Some(plane) = patches.plane() else { return };
-    let over = [Fixed::<SIZE, STRIDE, PADDING>::over(ROWS), Fixed::<SIZE, STRIDE, PADDING>::over(PIXELS)];
-    let first = Fixed::<SIZE, STRIDE, PADDING>::FIRST;
+    // Along each axis a patch is a cell: one or two windows cover it.
+    let two = const { position::<SIZE, PADDING>(false, 0).is_some() };
+    let first = if two && PADDING == 0 { -1 } else { 0 };
     for place in patches.tiling.places() {
         let across = patches.tiling.column::<Nhwc>(place);
         let channel = (place - across * patches.groups) * VECTOR;
@@ -125,32 +103,32 @@ pub(crate) unsafe fn gather<T: Storage, const SIZE: u32, const STRIDE: u32, cons
             let top = down * ROWS as u32;
             // What lies before the image wraps round to far after it, and is not loaded. One product finds the first output,
             // steps of a row and of a pixel the others: in 64 bits each product is several instructions.
-            let corner = [top, left].map(|input| (input / STRIDE).wrapping_add_signed(first));
+            let corner = [down, across].map(|output| output.wrapping_add_signed(first));
             let [row, column] = corner.map(|output| output.cast_signed() as isize);
             let (line, pixel) = (window.output_line() as isize, window.pixel() as isize);
             let origin = window.output_plane(plane) as isize + row * line + column * pixel + channel as isize;
-            let none = Shares { share: [0.0; LANES], position: [u32::MAX; LANES] };
-            let mut given = [[none; 2]; 2];
-            unrolled!(I in [0 1] {
-                unrolled!(J in [0 1] {
-                    if I < over[0] && J < over[1] {
-                        let (row, column) = (corner[0].wrapping_add(I as u32), corner[1].wrapping_add(J as u32));
-                        let inside = (row < window.output[0]) & (column < window.output[1]);
-                        let output = origin + I as isize * line + J as isize * pixel;
-                        given[I][J] = shares(inside, output.cast_unsigned(), row, column);
-                    }
-                });
-            });
+            let (rows, columns) = ([corner[0], corner[0].wrapping_add(1)], [corner[1], corner[1].wrapping_add(1)]);
+            // All loads first: asked for where it is used, each would be waited for before the next.
+            let load = |i: usize, j: usize| {
+                let there = (two || i + j == 0) & (rows[i] < window.output[0]) & (columns[j] < window.output[1]);
+                load(there, (origin + i as isize * line + j as isize * pixel).cast_unsigned())
+            };
+            let loaded = [[load(0, 0), load(0, 1)], [load(1, 0), load(1, 1)]];
+            let shares = |i: usize, j: usize| shares(loaded[i][j], rows[i], columns[j]);
+            let given = [[shares(0, 0), shares(0, 1)], [shares(1, 0), shares(1, 1)]];
             let mut sums = [[[0.0; LANES]; PIXELS]; ROWS];
             unrolled!(I in [0 1] {
                 unrolled!(J in [0 1] {
                     unrolled!(R in [0 1] {
                         unrolled!(C in [0 1] {
+                            // Of the cell's windows the last is the only one, if they are not two.
                             let at = (
-                                Fixed::<SIZE, STRIDE, PADDING>::position(I, R),
-                                Fixed::<SIZE, STRIDE, PADDING>::position(J, C),
+                                position::<SIZE, PADDING>(I == 1 || !two, R as u32),
+                                position::<SIZE, PADDING>(J == 1 || !two, C as u32),
                             );
-                            if let (Some(i), Some(j)) = at {
+                            if let (Some(i), Some(j)) = at
+                                && (two || I + J == 0)
+                            {
                                 unrolled!(K in [0 1 2 3] {
                                     let Shares { share, position } = given[I][J];
                                     sums[R][C][K] = add(sums[R][C][K], share[K], position[K], i * SIZE + j);
@@ -309,40 +287,6 @@ pub(crate) unsafe fn slide<T: Storage, R: Copy, const SIZE: usize, const PADDING
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Of every input of a patch, at any place of the image, all windows over it and no others.
-    fn covers<const SIZE: u32, const STRIDE: u32, const PADDING: u32>() {
-        for inputs in [ROWS, PIXELS] {
-            let over = Fixed::<SIZE, STRIDE, PADDING>::over(inputs);
-            assert!(over <= 2, "{SIZE} {STRIDE} {PADDING}: {over} outputs over {inputs} inputs");
-            for patch in 0..5 {
-                let begin = patch * inputs;
-                for input in 0..inputs {
-                    let at = begin + input + PADDING as usize;
-                    let expected: Vec<_> = (0..=at / STRIDE as usize)
-                        .filter(|output| at - output * (STRIDE as usize) < SIZE as usize)
-                        .map(|output| (output as i32, (at - output * STRIDE as usize) as u32))
-                        .collect();
-                    let corner = (begin / STRIDE as usize) as i32 + Fixed::<SIZE, STRIDE, PADDING>::FIRST;
-                    let found: Vec<_> = (0..over)
-                        .filter_map(|output| {
-                            let position = Fixed::<SIZE, STRIDE, PADDING>::position(output, input)?;
-                            Some((corner + output as i32, position))
-                        })
-                        .filter(|(output, _)| *output >= 0)
-                        .collect();
-                    assert_eq!(found, expected, "{SIZE} {STRIDE} {PADDING}: input {input} of patch {patch}");
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn patches_know_their_windows() {
-        covers::<2, 2, 0>();
-        covers::<3, 2, 0>();
-        covers::<3, 2, 1>();
-    }
 
     #[test]
     fn fits_whole_vectors_of_windows_two_apart() {

@@ -4,6 +4,8 @@
 //! A thread asks for the numbers of its own counter: there is no state to share, and every device and every order of
 //! threads draws the same.
 
+use cuda_std::integer::mul_wide;
+
 const MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
 /// The golden ratio and the square root of 3 less 1, by which the key grows from round to round.
 const WEYL: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
@@ -11,10 +13,10 @@ const ROUNDS: u32 = 10;
 
 /// The four numbers of a counter.
 #[inline(always)]
-pub const fn philox4x32(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
+pub fn philox4x32(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     let mut round = 0;
     while round < ROUNDS {
-        let products = [MULTIPLIERS[0] as u64 * counter[0] as u64, MULTIPLIERS[1] as u64 * counter[2] as u64];
+        let products = [mul_wide(MULTIPLIERS[0], counter[0]), mul_wide(MULTIPLIERS[1], counter[2])];
         counter = [
             (products[1] >> 32) as u32 ^ counter[1] ^ key[0],
             products[1] as u32,
@@ -30,7 +32,7 @@ pub const fn philox4x32(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
 /// The numbers of element `index` in pass `offset` of a run with this seed: the key is the seed, the counter the offset and
 /// the index, each with its lower half first.
 #[inline(always)]
-pub const fn numbers(seed: u64, offset: u64, index: u64) -> [u32; 4] {
+pub fn numbers(seed: u64, offset: u64, index: u64) -> [u32; 4] {
     let counter = [offset as u32, (offset >> 32) as u32, index as u32, (index >> 32) as u32];
     philox4x32(counter, [seed as u32, (seed >> 32) as u32])
 }

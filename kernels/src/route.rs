@@ -16,7 +16,7 @@ use cuda_std::prelude::*;
 
 use crate::band::any::{Phases, outputs_of};
 use crate::band::cells::{self, Given, inputs_of_cells, outputs_of_cells};
-use crate::band::{self, Bands, Block, Staged, Tile, pairs};
+use crate::band::{self, Bands, Block, Span, Staged, Tile, pairs};
 use crate::elementwise::{get, put};
 use crate::patch::{self, Patches, Shares};
 use crate::window::{Covering, FEWER_BLOCKS, Nchw, Nhwc, Order, Pixel, Position, THREADS, Tiling, Window};
@@ -77,17 +77,17 @@ pub unsafe fn route_backward<T: Storage, L: Order, P: Position>(
     }
 }
 
-/// As [`route_backward`], for windows of a known geometry.
+/// As [`route_backward`], by [patches](crate::patch), for windows of `SIZE` by `SIZE` positions, two apart, padded by `PADDING`.
 ///
 /// # Safety
-/// As [`route_backward`]'s; `Fixed<SIZE, STRIDE, PADDING>` fits the window, `dx` begins at a multiple of 16 bytes, `dy` and
+/// As [`route_backward`]'s; the window is such, `dx` begins at a multiple of 16 bytes, `dy` and
 /// `indices` where four elements may be loaded at once, and `patches` are the window's, with the launch's grid and block.
 #[kernel(
     max_threads = THREADS,
     min_blocks = FEWER_BLOCKS,
-    instances(T = [f32, f16, bf16], (SIZE, STRIDE, PADDING) = [(2, 2, 0), (3, 2, 0), (3, 2, 1)])
+    instances(T = [f32, f16, bf16], (SIZE, PADDING) = [(2, 0), (3, 0), (3, 1)])
 )]
-pub unsafe fn route_backward_patch<T: Storage, const SIZE: u32, const STRIDE: u32, const PADDING: u32>(
+pub unsafe fn route_backward_patch<T: Storage, const SIZE: u32, const PADDING: u32>(
     dy: Global<T>,
     indices: Global<u8>,
     dx: GlobalMut<T>,
@@ -97,11 +97,12 @@ pub unsafe fn route_backward_patch<T: Storage, const SIZE: u32, const STRIDE: u3
 ) {
     // SAFETY: the caller's; `gather` asks for outputs that are there, and says where others are not.
     unsafe {
-        let shares = |inside, output, _, _| Shares {
+        let load = |inside, output| Shares {
             share: dy.load4_if(inside, output, Vec4::splat(T::from_f32(0.0))).map(T::to_f32).to_array(),
             position: indices.load4_if(inside, output, Vec4::splat(u8::MAX)).map(u32::from).to_array(),
         };
-        patch::gather::<T, SIZE, STRIDE, PADDING>(dx, beta, &window, &patches, shares, named);
+        let shares = |shares: Shares, _, _| shares;
+        patch::gather::<T, _, SIZE, PADDING>(dx, beta, &window, &patches, load, shares, named);
     }
 }
 
@@ -125,18 +126,11 @@ pub unsafe fn route_backward_band<T: Storage, const SIZE: u32, const PADDING: u3
 ) {
     let span = bands.block.span();
     let part = bands.part(&span);
-    // SAFETY: the caller's; the launch's shared memory is for these rows of all.
+    // SAFETY: the caller's; the launch's shared memory is for these rows and for the tile.
     unsafe {
-        let rows = outputs_of_cells::<SIZE, PADDING>(&window, &span);
-        let dy = Staged::copy(dynamic_shared::<T>(), dy, &span, rows, window.output);
-        let indices = Staged::copy(dy.behind(), indices, &span, rows, window.output);
-        let tile = Tile::new(indices.behind(), &span, inputs_of_cells(&window, &span), window.input);
-        band::wait((dy, indices));
-        let given = |inside, plane, row, column| Given {
-            share: dy.load_if(inside, dy.place(plane, row, column), T::from_f32(0.0)).to_f32(),
-            position: u32::from(indices.load_if(inside, indices.place(plane, row, column), u8::MAX)),
-        };
-        let add = |sum: f32, given: Given, position| named(sum, given.share, given.position, position);
+        let staged = StagedOutputs::of_cells::<SIZE, PADDING>(dy, indices, &window, &span);
+        let tile = Tile::new(staged.indices.behind(), &span, inputs_of_cells(&window, &span), window.input);
+        let given = |inside, plane, row, column| staged.given(inside, plane, row, column);
         cells::gather::<SIZE, PADDING>(&tile, &window, &bands, &part, given, add);
         tile.write_out(dx, beta);
     }
@@ -161,18 +155,63 @@ pub unsafe fn route_backward_pairs<T: Storage, const SIZE: u32, const PADDING: u
 ) {
     let span = bands.block.span();
     let part = bands.part(&span);
-    // SAFETY: the caller's; the launch's shared memory is for these rows of both.
+    // SAFETY: the caller's; the launch's shared memory is for these rows.
     unsafe {
-        let rows = outputs_of_cells::<SIZE, PADDING>(&window, &span);
-        let dy = Staged::copy(dynamic_shared::<T>(), dy, &span, rows, window.output);
-        let indices = Staged::copy(dy.behind(), indices, &span, rows, window.output);
-        band::wait((dy, indices));
-        let given = |inside, plane, row, column| Given {
-            share: dy.load_if(inside, dy.place(plane, row, column), T::from_f32(0.0)).to_f32(),
-            position: u32::from(indices.load_if(inside, indices.place(plane, row, column), u8::MAX)),
-        };
-        let add = |sum: f32, given: Given, position| named(sum, given.share, given.position, position);
+        let staged = StagedOutputs::of_cells::<SIZE, PADDING>(dy, indices, &window, &span);
+        let given = |inside, plane, row, column| staged.given(inside, plane, row, column);
         pairs::gather::<T, SIZE, PADDING>((dx, beta), &window, &bands, (&span, &part), given, add);
+    }
+}
+
+/// What an output gives to the input that its window has at `position`, added to the input's sum.
+#[inline(always)]
+fn add(sum: f32, given: Given, position: u32) -> f32 {
+    named(sum, given.share, given.position, position)
+}
+
+/// Rows of outputs in shared memory: their gradients and their indices.
+#[derive(Clone, Copy)]
+struct StagedOutputs<T> {
+    dy: Staged<T>,
+    indices: Staged<u8>,
+}
+
+impl<T: Storage> StagedOutputs<T> {
+    /// Those that give to the block's cells, once they are there.
+    ///
+    /// # Safety
+    /// As [`route_backward_band`]'s; the launch's shared memory is for these rows.
+    #[inline(always)]
+    unsafe fn of_cells<const SIZE: u32, const PADDING: u32>(
+        dy: Global<T>,
+        indices: Global<u8>,
+        window: &Window<Nchw>,
+        span: &Span,
+    ) -> Self {
+        let rows = outputs_of_cells::<SIZE, PADDING>(window, span);
+        // SAFETY: the caller's.
+        unsafe {
+            let dy = Staged::copy(dynamic_shared::<T>(), dy, span, rows, window.output);
+            let indices = Staged::copy(dy.behind(), indices, span, rows, window.output);
+            band::wait((dy, indices));
+            Self { dy, indices }
+        }
+    }
+
+    /// What the output at this row and column of a plane gives, if it is `inside`; else nothing to any position.
+    ///
+    /// # Safety
+    /// It is one of these where it is inside.
+    #[inline(always)]
+    unsafe fn given(&self, inside: bool, plane: u32, row: u32, column: u32) -> Given {
+        let Self { dy, indices } = self;
+        // SAFETY: the caller's.
+        unsafe {
+            Given {
+                share: dy.load_if(inside, dy.place(plane, row, column), T::from_f32(0.0)).to_f32(),
+                position: u32::from(indices.load_if(inside, indices.place(plane, row, column), u8::MAX)),
+            }
+        }
     }
 }
 

@@ -164,8 +164,8 @@ impl Divider {
 
     /// `n / divisor`, rounded down, for `n < 2³¹`.
     #[inline(always)]
-    pub const fn divide(self, n: u32) -> u32 {
-        ((n as u64 * self.multiplier as u64) >> self.shift) as u32
+    pub fn divide(self, n: u32) -> u32 {
+        (integer::mul_wide(n, self.multiplier) >> self.shift) as u32
     }
 }
 
@@ -208,6 +208,14 @@ impl Covering {
         let first = if last < extent { 0 } else { self.stride[axis].divide(last - extent) + 1 };
         let end = self.stride[axis].divide(last) + 1;
         [first, if end < window.output[axis] { end } else { window.output[axis] }]
+    }
+}
+
+impl Covering {
+    /// The last output along `axis` whose window may reach over this input, in images that go on for ever.
+    #[inline(always)]
+    pub(crate) fn last(&self, window: &Window<Nchw>, axis: usize, input: u32) -> u32 {
+        self.stride[axis].divide(input + window.padding[axis])
     }
 }
 
@@ -382,6 +390,23 @@ impl Iterator for Steps {
         } else {
             None
         }
+    }
+}
+
+/// Calls `f` with the number of each that is true, one after another: for what is seldom true, so that there is one piece of
+/// code for all.
+#[inline(always)]
+pub(crate) fn for_each_of<const COUNT: usize>(which: [bool; COUNT], f: impl Fn(u32)) {
+    let mut any = false;
+    unrolled!(K in [0 1 2 3] { if K < COUNT { any |= which[K]; } });
+    if !any {
+        return;
+    }
+    let mut left = 0u32;
+    unrolled!(K in [0 1 2 3] { if K < COUNT && which[K] { left |= 1 << K; } });
+    while left != 0 {
+        f(left.trailing_zeros());
+        left &= left - 1;
     }
 }
 

@@ -42,6 +42,16 @@ pub fn tests() -> Vec<Trial> {
     tests.extend(on_each_gpu("avg_pool::matches_cpu_on_random_windows", |gpu| {
         for_random(10, cases(1), |case| match_cpu::<f32>(gpu, &[case]))
     }));
+    tests.extend(on_each_gpu("avg_pool::matches_cpu_on_many_large_windows", |gpu| {
+        let (shape, window) = grouped_and_many()[0];
+        matches_cpu::<f32>(gpu, &Case { shape, window }, Layout::RowMajor)
+    }));
+    tests.push(on_real_gpu("avg_pool::matches_cpu_on_all_many_large_windows", |gpu| {
+        grouped_and_many().into_iter().try_for_each(|(shape, window)| {
+            matches_cpu::<f32>(gpu, &Case { shape, window }, Layout::RowMajor)?;
+            matches_cpu::<bf16>(gpu, &Case { shape, window }, Layout::RowMajor)
+        })
+    }));
     tests.extend(on_each_gpu("avg_pool::edge_values", edge_values));
     tests.extend(on_each_gpu("avg_pool::edge_empty_batch", empty_batch));
     tests.push(on_real_gpu("avg_pool::matches_cpu_at_full_size", |gpu| {
@@ -88,7 +98,7 @@ fn chosen() -> Vec<Case> {
         // More channels than a block has columns.
         Case { shape: [2, 300, 3, 5], window: window(2, 2).padding([1, 1]) },
     ];
-    cases.extend(patched().into_iter().map(|(shape, window)| Case { shape, window }));
+    cases.extend(patched().into_iter().chain(grouped()).map(|(shape, window)| Case { shape, window }));
     cases
 }
 

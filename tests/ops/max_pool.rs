@@ -44,6 +44,16 @@ pub fn tests() -> Vec<Trial> {
     tests.extend(on_each_gpu("max_pool::matches_cpu_on_random_windows", |gpu| {
         for_random(20, cases(3), |case| match_cpu::<f32>(gpu, &[case]))
     }));
+    tests.extend(on_each_gpu("max_pool::matches_cpu_on_many_large_windows", |gpu| {
+        let (shape, window) = grouped_and_many()[0];
+        matches_cpu::<f32>(gpu, &Case::new(shape, window), Layout::RowMajor)
+    }));
+    tests.push(on_real_gpu("max_pool::matches_cpu_on_all_many_large_windows", |gpu| {
+        grouped_and_many().into_iter().try_for_each(|(shape, window)| {
+            matches_cpu::<f32>(gpu, &Case::new(shape, window), Layout::RowMajor)?;
+            matches_cpu::<bf16>(gpu, &Case::new(shape, window), Layout::RowMajor)
+        })
+    }));
     tests.extend(on_each_gpu("max_pool::edge_values", edge_values));
     tests.extend(on_each_gpu("max_pool::edge_window_outside_the_image", window_outside_the_image));
     tests.extend(on_each_gpu("max_pool::edge_index_types", index_types));
@@ -159,7 +169,7 @@ fn chosen() -> Vec<Case> {
         // More channels than a block has columns.
         Case::new([2, 300, 3, 5], window(2, 2).padding([1, 1])),
     ];
-    cases.extend(patched().into_iter().map(|(shape, window)| Case::new(shape, window)));
+    cases.extend(patched().into_iter().chain(grouped()).map(|(shape, window)| Case::new(shape, window)));
     cases
 }
 

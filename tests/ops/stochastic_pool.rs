@@ -86,7 +86,7 @@ fn chosen() -> Vec<Case> {
         Case { shape: [1, 2, 66, 70], window: Window::new([64, 64]).stride([3, 5]) },
         Case { shape: [2, 300, 3, 5], window: window(2, 2).padding([1, 1]) },
     ];
-    cases.extend(patched().into_iter().map(|(shape, window)| Case { shape, window }));
+    cases.extend(patched().into_iter().chain(grouped()).map(|(shape, window)| Case { shape, window }));
     cases
 }
 

@@ -122,6 +122,33 @@ pub fn assert_error<T>(result: ferrolayer::Result<T>, expected: &str) -> Outcome
     }
 }
 
+/// Windows of two and three whole strides, and of these with a rest: with few outputs.
+pub fn grouped() -> Vec<([usize; 4], Window)> {
+    let mut cases = Vec::new();
+    for (stride, groups) in (2..=4).flat_map(|stride| [(stride, 2), (stride, 3)]) {
+        for rest in [0, 1, stride - 1] {
+            let size = stride * groups + rest;
+            let window = Window::new([size, stride * groups]).stride([stride; 2]).padding([size / 2, stride]);
+            cases.push(([3, 2, 2 * size + 1, size + 3], window));
+            cases.push(([1, 1, size + 1, 5 * size], Window::new([size; 2]).stride([stride; 2]).ceil_mode(true)));
+        }
+    }
+    cases
+}
+
+/// As [`grouped`], of so many outputs that each is not worth a warp.
+pub fn grouped_and_many() -> Vec<([usize; 4], Window)> {
+    let window = |size, stride| Window::new([size; 2]).stride([stride; 2]);
+    vec![
+        ([4, 4, 390, 388], window(9, 3).padding([4, 4])),
+        ([64, 64, 30, 29], window(9, 3).padding([4, 4])),
+        // Rows that have room only if more is asked for.
+        ([1, 1, 2060, 2052], window(11, 4).padding([5, 5])),
+        ([2, 1, 1480, 1486], window(12, 4).padding([6, 6]).ceil_mode(true)),
+        ([400, 1, 61, 59], window(8, 2)),
+    ]
+}
+
 /// Shapes and windows that have kernels of their own in one layout or both: odd heights and widths, images smaller than a
 /// patch or a cell, several planes a block, rows of more columns than a block has threads, windows that end past the image.
 pub fn patched() -> Vec<([usize; 4], Window)> {

@@ -60,6 +60,25 @@ pub fn ceil(x: f32) -> f32 {
     }
 }
 
+/// The larger of two numbers, or a NaN if either is one. PTX: `max.NaN.f32`.
+#[inline(always)]
+pub fn maximum(a: f32, b: f32) -> f32 {
+    #[cfg(target_arch = "nvptx64")]
+    {
+        let larger: f32;
+        // SAFETY: arithmetic.
+        unsafe {
+            core::arch::asm!("max.NaN.f32 {larger}, {a}, {b};", larger = out(reg32) larger, a = in(reg32) a,
+                b = in(reg32) b, options(pure, nomem, nostack, preserves_flags));
+        }
+        larger
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    {
+        if a.is_nan() || a > b || (a == b && a.is_sign_positive()) { a } else { b }
+    }
+}
+
 /// e to the power of x, without a branch: `x = n·ln 2 + r`, a polynomial for e to the power of r, and 2 to the power of
 /// n in two factors, so that subnormal results are right too. 20 instructions.
 #[inline(always)]

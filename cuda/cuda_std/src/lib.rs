@@ -66,6 +66,7 @@ pub mod emulator;
 pub mod float;
 pub mod global;
 pub mod grid;
+pub mod integer;
 pub mod launch;
 pub mod shared;
 pub mod thread;
@@ -87,6 +88,7 @@ pub mod prelude {
     pub use crate::element::{Element, Storage, Vector2, Vector4};
     pub use crate::float;
     pub use crate::global::{Global, GlobalMut};
+    pub use crate::integer;
     pub use crate::launch::KernelParam;
     pub use crate::shared::{Shared, SharedArray, dynamic_shared};
     pub use crate::thread;

@@ -384,6 +384,40 @@ macro_rules! for_padded {
 }
 pub(crate) use for_padded;
 
+/// Runs a block, which returns, with the stride of a row-major window and its whole groups of as many rows and columns as constants, if
+/// there are kernels for such.
+macro_rules! for_groups {
+    ($window:expr => $stride:ident, $groups:ident, $body:block) => {
+        $crate::ops::window::for_groups!(@ $window, $stride = 2, $groups = 2, $body);
+        $crate::ops::window::for_groups!(@ $window, $stride = 2, $groups = 3, $body);
+        $crate::ops::window::for_groups!(@ $window, $stride = 3, $groups = 2, $body);
+        $crate::ops::window::for_groups!(@ $window, $stride = 3, $groups = 3, $body);
+        $crate::ops::window::for_groups!(@ $window, $stride = 4, $groups = 2, $body);
+        $crate::ops::window::for_groups!(@ $window, $stride = 4, $groups = 3, $body);
+    };
+    (@ $window:expr, $stride:ident = $a:literal, $groups:ident = $b:literal, $body:block) => {
+        if $window.dilation == [1, 1] && $window.stride == [$a, $a] && $window.size.map(|size| size / $a) == [$b, $b] {
+            const $stride: usize = $a;
+            const $groups: usize = $b;
+            $body
+        }
+    };
+}
+pub(crate) use for_groups;
+
+/// As [`for_groups`], with what a launch by columns takes, if these have room; zeros stand for all other windows.
+macro_rules! for_columns {
+    ($window:expr, $bands:expr => $stride:ident, $groups:ident, $found:pat, $body:block) => {
+        if let Some($found) = $bands {
+            $crate::ops::window::for_groups!($window => $stride, $groups, $body);
+            const $stride: usize = 0;
+            const $groups: usize = 0;
+            $body
+        }
+    };
+}
+pub(crate) use for_columns;
+
 /// The window, if its channels are not the last.
 pub(crate) fn row_major<L: Order>(window: &kernels::window::Window<L>) -> Option<kernels::window::Window<Nchw>> {
     (!L::CHANNELS_LAST).then(|| window.in_order())

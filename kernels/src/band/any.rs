@@ -8,7 +8,8 @@
 
 use cuda_std::prelude::*;
 
-use super::choice::{Costs, Weights};
+use super::choice::{Costs, MOST_BYTES, Weights};
+use super::groups::reached;
 use super::{BandLaunch, Bands, Block, Span, THREADS, least, staged_bytes};
 use crate::window::{Covering, Divider, Nchw, Window};
 
@@ -31,6 +32,18 @@ impl Lines {
     /// Of planes of this height and width.
     pub fn new([height, width]: [u32; 2]) -> Self {
         Self { width, by_width: Divider::new(width), by_height: Divider::new(height) }
+    }
+
+    /// The plane, of several that a block has all rows of, that its row number `line` is of.
+    #[inline(always)]
+    pub(crate) fn plane(&self, span: &Span, line: u32) -> u32 {
+        if span.depth > 1 { self.by_height.divide(line) } else { 0 }
+    }
+
+    /// The row of its plane that is the block's row number `line`.
+    #[inline(always)]
+    pub(crate) fn row(&self, span: &Span, line: u32) -> u32 {
+        span.rows[0] + line - self.plane(span, line) * (span.rows[1] - span.rows[0])
     }
 
     /// Elements of these rows of the block's planes, and as many more as fill 16 bytes of `f32`.
@@ -64,6 +77,31 @@ pub(crate) fn for_each_item(span: &Span, lines: &Lines, rows: [u32; 2], f: impl 
         let (row, column) = (rows[0] + line - plane * height, number - line * lines.width);
         f(Item { number, plane, row, column });
         number += thread::block_dim_x();
+    }
+}
+
+/// Calls `f(of_column(column), column, line)` with each element that is this thread's of so many rows, one after another: a
+/// column, and every so manyth row.
+#[inline(always)]
+pub(crate) fn for_each_below<H: Copy>(
+    lines: &Lines,
+    count: u32,
+    of_column: impl Fn(u32) -> H,
+    f: impl Fn(H, u32, u32),
+) {
+    let (number, threads) = (thread::thread_idx_x(), thread::block_dim_x());
+    let beside = lines.by_width.divide(threads);
+    // Rows longer than a block go one at a time.
+    let (first, step) = if beside == 0 { (0, 1) } else { (lines.by_width.divide(number), beside) };
+    let mut column = number - first * lines.width;
+    while column < lines.width && first < step {
+        let of_column = of_column(column);
+        let mut line = first;
+        while line < count {
+            f(of_column, column, line);
+            line += step;
+        }
+        column += threads;
     }
 }
 
@@ -126,24 +164,10 @@ pub(crate) fn steps_inside(window: &Window<Nchw>, axis: usize, output: u32) -> [
 }
 
 impl Block {
-    /// Over the outputs of windows without dilation, of whose inputs an element has `bytes`, with `kept` bytes for each row
-    /// of outputs and column of inputs; and the launch.
-    pub fn of_outputs(window: &Window<Nchw>, bytes: usize, kept: &[usize]) -> Option<(Self, BandLaunch)> {
-        if window.dilation != [1, 1] {
-            return None;
-        }
-        let [height, stride, size] = [window.input, window.stride, window.size].map(|pair| u64::from(pair[0]));
-        let [wide, narrow, bytes] = [window.input[1].into(), window.output[1].into(), bytes as u64];
-        let reach = |rows: u64| height.min((rows - 1) * stride + size);
-        let whole = u64::from(window.output[0]);
-        let shared = |rows: u64, depth: u64| {
-            let inputs = if rows == whole { height } else { reach(rows) };
-            let kept: u64 = kept.iter().map(|kept| staged_bytes(depth * rows * wide * *kept as u64)).sum();
-            staged_bytes(depth * inputs * wide * bytes) + kept
-        };
-        let moved = |rows: u64| (reach(rows) * wide + rows * narrow) * bytes;
-        let plane_bytes = (height * wide + whole * narrow) * bytes;
-        Self::new(&Costs { planes: window.planes, height: window.output[0], plane_bytes, moved, shared })
+    /// Over the outputs of windows without dilation, of whose inputs an element has `bytes`, with so many bytes more for each
+    /// block; and the launch.
+    pub fn of_outputs(window: &Window<Nchw>, bytes: usize, more: usize) -> Option<(Self, BandLaunch)> {
+        Self::new(&of_outputs(window, bytes, &[], more)?)
     }
 
     /// Over the inputs of windows, of whose outputs an element has `bytes`, those of each tensor, and four for the sum of each
@@ -186,6 +210,32 @@ fn reach(window: &Window<Nchw>, rows: u64) -> u64 {
     u64::from(window.output[0]).min((rows + u64::from(window.extent(0)) - 2) / u64::from(window.stride[0]) + 1)
 }
 
+/// What bands of outputs of windows without dilation cost: of their inputs an element has `bytes`, a row of outputs and
+/// reached column `kept`, those of each array, and a block so many `more`.
+pub(super) fn of_outputs(
+    window: &Window<Nchw>,
+    bytes: usize,
+    kept: &[usize],
+    more: usize,
+) -> Option<Costs<impl Fn(u64) -> u64, impl Fn(u64, u64) -> u64>> {
+    if window.dilation != [1, 1] {
+        return None;
+    }
+    let [height, stride, size] = [window.input, window.stride, window.size].map(|pair| u64::from(pair[0]));
+    let [wide, narrow, bytes] = [window.input[1].into(), window.output[1].into(), bytes as u64];
+    let reach = move |rows: u64| height.min((rows - 1) * stride + size);
+    let (whole, reached) = (u64::from(window.output[0]), u64::from(reached(window)));
+    let shared = move |rows: u64, depth: u64| {
+        let inputs = if rows == whole { height } else { reach(rows) };
+        let kept: u64 = kept.iter().map(|kept| staged_bytes(depth * rows * reached * *kept as u64)).sum();
+        staged_bytes(depth * inputs * wide * bytes) + kept + more as u64
+    };
+    let moved = move |rows: u64| (reach(rows) * wide + rows * narrow) * bytes;
+    let plane_bytes = (height * wide + whole * narrow) * bytes;
+    let (planes, height) = (window.planes, window.output[0]);
+    Some(Costs { planes, height, plane_bytes, most_bytes: MOST_BYTES, moved, shared })
+}
+
 /// What bands of inputs cost: of their outputs an element has `bytes`, those of each tensor; a row of outputs and column of
 /// inputs `kept`.
 fn of_inputs(
@@ -205,7 +255,8 @@ fn of_inputs(
     let (of_output, of_input) = (bytes.iter().sum::<usize>() as u64, bytes[0] as u64);
     let moved = move |rows: u64| reach(window, rows) * narrow * of_output + rows * wide * of_input;
     let plane_bytes = whole * narrow * of_output + height * wide * of_input;
-    Costs { planes: window.planes, height: window.input[0], plane_bytes, moved, shared }
+    let (planes, height) = (window.planes, window.input[0]);
+    Costs { planes, height, plane_bytes, most_bytes: MOST_BYTES, moved, shared }
 }
 
 /// The rows of outputs that give to the block's rows of inputs.

@@ -5,12 +5,12 @@
 //! next. A thread goes down a column of cells, so that an output is read once or twice, and leaves the sums in shared
 //! memory, whence they are stored in vectors.
 
-use super::choice::{Costs, Weights};
+use super::choice::{Costs, MOST_BYTES, Weights};
 use super::{BandLaunch, Bands, Part, Span, Tile, least, staged_bytes};
 use crate::window::{Nchw, Window};
 
 /// The position in a window of the input number `input` of a cell, in the first or the last of the windows over the cell.
-pub(super) const fn position<const SIZE: u32, const PADDING: u32>(last: bool, input: u32) -> Option<u32> {
+pub(crate) const fn position<const SIZE: u32, const PADDING: u32>(last: bool, input: u32) -> Option<u32> {
     // Where the cell begins in the first window; the last begins two further on.
     let position = (input + if PADDING == 0 { 2 } else { 1 }).wrapping_sub(if last { 2 } else { 0 });
     if position < SIZE { Some(position) } else { None }
@@ -52,6 +52,7 @@ impl Bands {
             planes: window.planes,
             height: rows,
             plane_bytes: whole * lines + height * written,
+            most_bytes: MOST_BYTES,
             moved: |cells| (cells + before) * lines + 2 * cells * written,
             shared: |cells, depth| {
                 let (outputs, inputs) = if cells == u64::from(rows) {

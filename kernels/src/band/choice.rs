@@ -26,6 +26,8 @@ pub(super) struct Costs<C: Fn(u64) -> u64, S: Fn(u64, u64) -> u64> {
     pub(super) height: u32,
     /// Bytes of a plane that any pass moves.
     pub(super) plane_bytes: u64,
+    /// Bytes of shared memory of a block, at most.
+    pub(super) most_bytes: u64,
     /// Bytes that a block moves for as many rows.
     pub(super) moved: C,
     /// Bytes of shared memory for as many rows of each of as many planes.
@@ -63,7 +65,7 @@ impl<C: Fn(u64) -> u64, S: Fn(u64, u64) -> u64> Costs<C, S> {
     pub(super) fn worth(&self, rows: u32) -> Option<f64> {
         let bands = u64::from(self.height.div_ceil(rows));
         let shared = (self.shared)(rows.into(), 1);
-        if shared > MOST_BYTES || bands > MOST_BANDS {
+        if shared > self.most_bytes || bands > MOST_BANDS {
             return None;
         }
         let moved = (self.moved)(rows.into());

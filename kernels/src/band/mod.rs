@@ -8,6 +8,7 @@
 //! - [`slide`]: forward over small windows, a thread a column and a run of rows of outputs;
 //! - [`cells`]: backward over small windows two apart, a thread two columns and a run of pairs of rows of inputs;
 //! - [`pairs`]: both, where rows are a multiple of four elements: twice as many columns a thread, and vectors;
+//! - [`groups`]: windows of any size down a column, a thread a column and a run of rows;
 //! - [`any`]: windows of any size, stride and dilation, an element at a time.
 //!
 //! `choice` says which rows and threads a block takes.
@@ -17,6 +18,7 @@
 pub mod any;
 pub mod cells;
 mod choice;
+pub mod groups;
 pub mod pairs;
 pub mod slide;
 
@@ -157,7 +159,7 @@ impl Bands {
 }
 
 #[inline(always)]
-fn least(a: u32, b: u32) -> u32 {
+pub(crate) fn least(a: u32, b: u32) -> u32 {
     if a < b { a } else { b }
 }
 

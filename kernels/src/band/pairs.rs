@@ -10,7 +10,7 @@ use cuda_std::prelude::*;
 use super::cells::{Given, again, position};
 use super::choice::Weights;
 use super::slide::light;
-use super::{BandLaunch, Bands, Part, Span, Staged, inputs_of, wait};
+use super::{BandLaunch, Bands, Part, Span, Staged};
 use crate::elementwise::put4;
 use crate::window::{Nchw, Window};
 
@@ -56,7 +56,7 @@ fn rows_if(there: bool, rows: u32) -> u32 {
 /// As `slide`'s; the padding is such, and `bands` are [of pairs](Bands::of_output_pairs).
 #[inline(always)]
 pub(crate) unsafe fn slide<T: Storage, R: Copy, const SIZE: usize, const PADDING: u32>(
-    x: Global<T>,
+    staged: &Staged<T>,
     window: &Window<Nchw>,
     bands: &Bands,
     outside: f32,
@@ -65,12 +65,6 @@ pub(crate) unsafe fn slide<T: Storage, R: Copy, const SIZE: usize, const PADDING
 ) {
     let span = bands.block.span();
     let part = bands.part(&span);
-    // SAFETY: the launch's shared memory is for these rows.
-    let staged = unsafe {
-        let staged = Staged::copy(dynamic_shared::<T>(), x, &span, inputs_of(window, &span), window.input);
-        wait(staged);
-        staged
-    };
     let otherwise = T::from_f32(outside);
     bands.for_each_column(&part, |pair| {
         let first = pair * EACH;

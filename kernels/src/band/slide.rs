@@ -2,7 +2,7 @@
 
 use cuda_std::prelude::*;
 
-use super::choice::{Costs, Weights};
+use super::choice::{Costs, MOST_BYTES, Weights};
 use super::{BandLaunch, Bands, Staged, inputs_of, staged_bytes, wait};
 use crate::window::{Nchw, Window};
 
@@ -36,10 +36,27 @@ impl Bands {
             planes: window.planes,
             height: window.output[0],
             plane_bytes: height * line + whole * outputs,
+            most_bytes: MOST_BYTES,
             moved: |rows| reach(rows) * line + rows * outputs,
             shared: |rows, depth| staged_bytes(depth * line * if rows == whole { height } else { reach(rows) }),
         };
         Self::new(columns, weights, &costs)
+    }
+}
+
+/// The inputs of the block's outputs, once they are there.
+///
+/// # Safety
+/// `x` holds the window's inputs, and begins at a multiple of 16 bytes; `bands` are of its outputs, with the launch's grid, block
+/// and shared memory.
+#[inline(always)]
+pub(crate) unsafe fn stage<T: Storage>(x: Global<T>, window: &Window<Nchw>, bands: &Bands) -> Staged<T> {
+    let span = bands.block.span();
+    // SAFETY: the launch's shared memory is for these rows.
+    unsafe {
+        let staged = Staged::copy(dynamic_shared::<T>(), x, &span, inputs_of(window, &span), window.input);
+        wait(staged);
+        staged
     }
 }
 
@@ -48,11 +65,10 @@ impl Bands {
 /// output of this thread. Rows that a window shares with the one before it are kept.
 ///
 /// # Safety
-/// `x` holds the window's inputs, and begins at a multiple of 16 bytes; the window has this size and stride both ways and no
-/// dilation; `bands` are of its outputs, with the launch's grid, block and shared memory.
+/// The inputs are [staged](stage) for these `bands`; the window has this size and stride both ways and no dilation.
 #[inline(always)]
 pub(crate) unsafe fn slide<T: Storage, R: Copy, const SIZE: usize, const STRIDE: usize>(
-    x: Global<T>,
+    staged: &Staged<T>,
     window: &Window<Nchw>,
     bands: &Bands,
     outside: f32,
@@ -61,12 +77,6 @@ pub(crate) unsafe fn slide<T: Storage, R: Copy, const SIZE: usize, const STRIDE:
 ) {
     let span = bands.block.span();
     let part = bands.part(&span);
-    // SAFETY: the launch's shared memory is for these rows.
-    let staged = unsafe {
-        let staged = Staged::copy(dynamic_shared::<T>(), x, &span, inputs_of(window, &span), window.input);
-        wait(staged);
-        staged
-    };
     let otherwise = T::from_f32(outside);
     bands.for_each_column(&part, |column| {
         // What lies before the image wraps round to far after it. One comparison says of row and column whether an input is

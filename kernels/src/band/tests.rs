@@ -54,7 +54,7 @@ fn bands_cover_every_row_within_the_limits() {
             let cells_pairs = Bands::of_cell_pairs(&window, &[bytes, 1]).filter(|_| common);
             let cells_pairs = cells_pairs.inspect(|found| runs_cover(&what, found, [cells[0], window.input[1] / 4]));
             let inputs = Bands::of_inputs(&window, bytes).inspect(|found| runs_cover(&what, found, window.input));
-            let outputs = Block::of_outputs(&window, bytes, &[4, 1]);
+            let outputs = Block::of_outputs(&window, bytes, 1024);
             let outputs = outputs.inspect(|(block, launch)| covers(&what, block, launch, window.output[0]));
             let routed = Block::of_inputs(&window, &[bytes, 2]);
             let routed = routed.inspect(|(block, launch, rows)| {
@@ -90,5 +90,5 @@ fn rows_without_room_have_no_bands() {
         ..Window::default()
     };
     assert!(Bands::of_outputs(&window, 4).is_none() && Bands::of_cells(&window, &[4, 1]).is_none());
-    assert!(Block::of_outputs(&window, 4, &[4]).is_none() && Block::of_inputs(&window, &[4, 1]).is_none());
+    assert!(Block::of_outputs(&window, 4, 0).is_none() && Block::of_inputs(&window, &[4, 1]).is_none());
 }

@@ -195,10 +195,11 @@ macro_rules! access {
     )*};
 }
 
-// `$load` loads `x` to `w` from `g`, where `p` is true. 16-bit floats go through two registers of 32 bits: of four of 16
+// Predicated loads are of `$what`, between what goes before and after it. 16-bit floats go through two registers of 32 bits: of four of 16
 // bits, `ptxas` packs what is there before, and unpacks what is loaded, one by one.
 macro_rules! access4 {
-    ($($t:ty, $carrier:ty, $class:ident, $ptx:literal, $into:expr, $from:expr, $load:literal;)*) => {$(
+    ($($t:ty, $carrier:ty, $class:ident, $ptx:literal, $into:expr, $from:expr,
+        $before:literal, $what:literal, $after:literal;)*) => {$(
         impl Access4 for $t {
             #[inline(always)]
             unsafe fn load4_shared(address: u32) -> Vec4<Self> {
@@ -231,7 +232,7 @@ macro_rules! access4 {
                 unsafe {
                     core::arch::asm!(
                         "{{ .reg .pred p; setp.ne.u32 p, {p}, 0;",
-                        concat!("@p ld.shared.v4.", $ptx, " {{{x}, {y}, {z}, {w}}}, [{a}]; }}"),
+                        concat!($before, "@p ld.shared.", $what, ", [{a}]; ", $after, "}}"),
                         x = inout($class) x, y = inout($class) y, z = inout($class) z, w = inout($class) w,
                         a = in(reg32) address, p = in(reg32) predicate as u32,
                         options(pure, readonly, nostack, preserves_flags));
@@ -267,7 +268,7 @@ macro_rules! access4 {
                 unsafe {
                     core::arch::asm!(
                         "{{ .reg .pred p; .reg .b64 g; setp.ne.u32 p, {p}, 0; cvta.to.global.u64 g, {a};",
-                        concat!($load, " }}"),
+                        concat!($before, "@p ld.global.", $what, ", [g]; ", $after, "}}"),
                         x = inout($class) x, y = inout($class) y, z = inout($class) z, w = inout($class) w,
                         a = in(reg64) address, p = in(reg32) predicate as u32,
                         options(pure, readonly, nostack, preserves_flags));
@@ -309,23 +310,23 @@ access! {
 }
 access4! {
     u16, u16, reg16, "u16", core::convert::identity, core::convert::identity,
-        "@p ld.global.v4.u16 {{{x}, {y}, {z}, {w}}}, [g];";
+        "", "v4.u16 {{{x}, {y}, {z}, {w}}}", "";
     i16, i16, reg16, "s16", core::convert::identity, core::convert::identity,
-        "@p ld.global.v4.s16 {{{x}, {y}, {z}, {w}}}, [g];";
+        "", "v4.s16 {{{x}, {y}, {z}, {w}}}", "";
     u32, u32, reg32, "u32", core::convert::identity, core::convert::identity,
-        "@p ld.global.v4.u32 {{{x}, {y}, {z}, {w}}}, [g];";
+        "", "v4.u32 {{{x}, {y}, {z}, {w}}}", "";
     i32, i32, reg32, "s32", core::convert::identity, core::convert::identity,
-        "@p ld.global.v4.s32 {{{x}, {y}, {z}, {w}}}, [g];";
+        "", "v4.s32 {{{x}, {y}, {z}, {w}}}", "";
     f32, f32, reg32, "f32", core::convert::identity, core::convert::identity,
-        "@p ld.global.v4.f32 {{{x}, {y}, {z}, {w}}}, [g];";
+        "", "v4.f32 {{{x}, {y}, {z}, {w}}}", "";
     f16, u16, reg16, "b16", f16::to_bits, f16::from_bits,
-        ".reg .b32 l, h; mov.b32 l, {{{x}, {y}}}; mov.b32 h, {{{z}, {w}}}; @p ld.global.v2.b32 {{l, h}}, [g]; \
-         mov.b32 {{{x}, {y}}}, l; mov.b32 {{{z}, {w}}}, h;";
+        ".reg .b32 l, h; mov.b32 l, {{{x}, {y}}}; mov.b32 h, {{{z}, {w}}}; ", "v2.b32 {{l, h}}",
+        "mov.b32 {{{x}, {y}}}, l; mov.b32 {{{z}, {w}}}, h; ";
     bf16, u16, reg16, "b16", bf16::to_bits, bf16::from_bits,
-        ".reg .b32 l, h; mov.b32 l, {{{x}, {y}}}; mov.b32 h, {{{z}, {w}}}; @p ld.global.v2.b32 {{l, h}}, [g]; \
-         mov.b32 {{{x}, {y}}}, l; mov.b32 {{{z}, {w}}}, h;";
+        ".reg .b32 l, h; mov.b32 l, {{{x}, {y}}}; mov.b32 h, {{{z}, {w}}}; ", "v2.b32 {{l, h}}",
+        "mov.b32 {{{x}, {y}}}, l; mov.b32 {{{z}, {w}}}, h; ";
     u8, u8, reg16, "u8", core::convert::identity, core::convert::identity,
-        "@p ld.global.v4.u8 {{{x}, {y}, {z}, {w}}}, [g];";
+        "", "v4.u8 {{{x}, {y}, {z}, {w}}}", "";
     i8, i8, reg16, "s8", core::convert::identity, core::convert::identity,
-        "@p ld.global.v4.s8 {{{x}, {y}, {z}, {w}}}, [g];";
+        "", "v4.s8 {{{x}, {y}, {z}, {w}}}", "";
 }

@@ -1,18 +1,20 @@
 use cuda_std::launch::LaunchDims;
 use kernels::avg_pool::{
-    AvgPoolBackward, AvgPoolBackwardAny, AvgPoolBackwardBand, AvgPoolBackwardPairs, AvgPoolBackwardPatch,
-    AvgPoolForward, AvgPoolForwardAny, AvgPoolForwardBand, AvgPoolForwardPairs, AvgPoolForwardPatch,
-    AvgPoolForwardWarp, Divisor,
+    AvgPoolBackward, AvgPoolBackwardAny, AvgPoolBackwardBand, AvgPoolBackwardGroups, AvgPoolBackwardPairs,
+    AvgPoolBackwardPatch, AvgPoolForward, AvgPoolForwardBand, AvgPoolForwardColumns, AvgPoolForwardPairs,
+    AvgPoolForwardPatch, AvgPoolForwardWarp, Divisor, given_width,
 };
+use kernels::band::Bands;
 use kernels::band::any::Lines;
-use kernels::band::{Bands, Block};
 use kernels::patch::Patches;
 use kernels::warps::{self, Warps};
 use kernels::window::{Covering, Order, Tiling, Window};
 
 use super::{Averages, Backward, Forward};
 use crate::device::{Gpu, OnGpu, for_storage};
-use crate::ops::window::{Choice, Kernels, band_dims, channels_last, for_order, for_padded, for_slide, row_major};
+use crate::ops::window::{
+    Choice, Kernels, band_dims, channels_last, for_columns, for_groups, for_order, for_padded, for_slide, row_major,
+};
 use crate::{Real, Result};
 
 impl Averages {
@@ -65,21 +67,21 @@ impl<T: Real> OnGpu for Forward<'_, T> {
                 });
                 }
                 if let Some(window) = row_major(&window) {
-                    let block = Block::of_outputs(&window, size_of::<S>(), &[size_of::<f32>()]);
-                    if let Some((warps, grid)) = Warps::new(&window, block.is_some()) {
+                    let bands = Bands::of_columns(&window, size_of::<S>(), &[size_of::<f32>()]);
+                    if let Some((warps, grid)) = Warps::new(&window, bands.is_some()) {
                         let _why = Kernels::Warps.because(&window);
                         let forward = AvgPoolForwardWarp::<S> { x, y, window, divisor, warps };
                         // SAFETY: as below; the warps are over the outputs, and the grid theirs.
                         return unsafe { gpu.launch(LaunchDims::new(grid, warps::THREADS), forward) };
                     }
-                    if let Some((block, launch)) = block {
-                    let ([height, width], [_, input_width]) = (window.output, window.input);
-                    let (columns, outputs) = (Lines::new([height, input_width]), Lines::new([height, width]));
-                    let _why = Kernels::AnyBands.because(&window);
-                    let forward = AvgPoolForwardAny::<S> { x, y, window, divisor, block, columns, outputs };
-                    // SAFETY: as below; the block and the lines are the window's, and the launch the block's.
-                    return unsafe { gpu.launch(band_dims(launch), forward) };
-                    }
+                    for_columns!(window, bands => STRIDE, GROUPS, (bands, launch), {
+                        let outputs = Lines::new(window.output);
+                        let _why = Kernels::AnyBands.because(&window);
+                        let forward = AvgPoolForwardColumns::<S, STRIDE, GROUPS> { x, y, window, divisor, bands, outputs };
+                        // SAFETY: as below; the bands and the lines are the window's, and the launch the bands'; the geometry
+                        // fits.
+                        return unsafe { gpu.launch(band_dims(launch), forward) };
+                    });
                 }
                 let (tiling, grid, block) = Tiling::new(&window, window.output);
                 let _why = Kernels::General.because(&window);
@@ -120,12 +122,34 @@ impl<T: Real> OnGpu for Backward<'_, T> {
                 for_padded!(window, Patches::of_inputs(&window) => SIZE: u32, PADDING, (patches, grid, block), {
                     let _why = Kernels::Patches.because(&window);
                     let backward =
-                        AvgPoolBackwardPatch::<S, SIZE, 2, PADDING> { dy, dx, beta, window, divisor, patches };
+                        AvgPoolBackwardPatch::<S, SIZE, PADDING> { dy, dx, beta, window, divisor, patches };
                     // SAFETY: as below; the geometry fits.
                     return unsafe { gpu.launch(LaunchDims::new(grid, block), backward) };
                 });
                 }
                 let covering = Covering::new(&window);
+                if let Some(window) = row_major(&window) {
+                    for_groups!(window => STRIDE, GROUPS, {
+                        let width = given_width(&window, GROUPS as u32);
+                        if let Some((bands, launch)) = Bands::of_groups(&window, GROUPS as u32, size_of::<S>(), width) {
+                            let given = Lines::new([window.output[0], width]);
+                            let _why = Kernels::AnyBands.because(&window);
+                            let backward = AvgPoolBackwardGroups::<S, STRIDE, GROUPS> {
+                                dy,
+                                dx,
+                                beta,
+                                window,
+                                covering,
+                                divisor,
+                                bands,
+                                given,
+                            };
+                            // SAFETY: as below; the bands and the lines are the window's, the launch the bands', and the
+                            // geometry fits.
+                            return unsafe { gpu.launch(band_dims(launch), backward) };
+                        }
+                    });
+                }
                 if let Some(window) = row_major(&window)
                     && let Some((bands, launch)) = Bands::of_inputs(&window, size_of::<S>())
                 {

@@ -1,19 +1,21 @@
 use cuda_std::launch::{DeviceMemory, Launch, LaunchDims};
 use cuda_std::prelude::Storage;
-use kernels::band::Block;
+use kernels::band::Bands;
 use kernels::band::any::Lines;
 use kernels::max_pool::{
-    MaxPoolFlatIndices, MaxPoolForward, MaxPoolForwardAny, MaxPoolForwardBand, MaxPoolForwardPairs,
+    MaxPoolFlatIndices, MaxPoolForward, MaxPoolForwardBand, MaxPoolForwardColumns, MaxPoolForwardPairs,
     MaxPoolForwardPatch, MaxPoolForwardWarp,
 };
 use kernels::patch::Patches;
 use kernels::warps::{self, Warps};
-use kernels::window::{Covering, Order, Position, Tiling, Window};
+use kernels::window::{Covering, Divider, Order, Position, Tiling, Window};
 
 use super::{FlatIndices, Forward, Indices};
 use crate::device::{Gpu, OnGpu, for_storage};
 use crate::ops::route::for_indices;
-use crate::ops::window::{Choice, Kernels, band_dims, channels_last, for_order, for_padded, for_slide, row_major};
+use crate::ops::window::{
+    Choice, Kernels, band_dims, channels_last, for_columns, for_order, for_padded, for_slide, row_major,
+};
 use crate::{Real, Result};
 
 impl<T: Real> OnGpu for Forward<'_, T> {
@@ -68,26 +70,31 @@ fn any_window<'a, S: Storage, L: Order, P: Position>(
     window: Window<L>,
 ) -> Result<()>
 where
-    MaxPoolForwardAny<'a, S, P>: Launch,
+    MaxPoolForwardColumns<'a, S, P, 0, 0>: Launch,
+    MaxPoolForwardColumns<'a, S, P, 2, 2>: Launch,
+    MaxPoolForwardColumns<'a, S, P, 2, 3>: Launch,
+    MaxPoolForwardColumns<'a, S, P, 3, 2>: Launch,
+    MaxPoolForwardColumns<'a, S, P, 3, 3>: Launch,
+    MaxPoolForwardColumns<'a, S, P, 4, 2>: Launch,
+    MaxPoolForwardColumns<'a, S, P, 4, 3>: Launch,
     MaxPoolForwardWarp<'a, S, P>: Launch,
     MaxPoolForward<'a, S, L, P>: Launch,
 {
     if let Some(window) = row_major(&window) {
-        let block = Block::of_outputs(&window, size_of::<S>(), &[size_of::<f32>(), size_of::<P>()]);
-        if let Some((warps, grid)) = Warps::new(&window, block.is_some()) {
+        let bands = Bands::of_columns(&window, size_of::<S>(), &[size_of::<f32>(), size_of::<u32>()]);
+        if let Some((warps, grid)) = Warps::new(&window, bands.is_some()) {
             let _why = Kernels::Warps.because(&window);
             let forward = MaxPoolForwardWarp::<S, P> { x, y, indices, window, warps };
             // SAFETY: as below; the warps are over the outputs, and the grid theirs.
             return unsafe { gpu.launch(LaunchDims::new(grid, warps::THREADS), forward) };
         }
-        if let Some((block, launch)) = block {
-            let ([height, width], [_, input_width]) = (window.output, window.input);
-            let (columns, outputs) = (Lines::new([height, input_width]), Lines::new([height, width]));
+        for_columns!(window, bands => STRIDE, GROUPS, (bands, launch), {
+            let (outputs, by_size) = (Lines::new(window.output), Divider::new(window.size[1]));
             let _why = Kernels::AnyBands.because(&window);
-            let forward = MaxPoolForwardAny::<S, P> { x, y, indices, window, block, columns, outputs };
-            // SAFETY: as below; the block and the lines are the window's, and the launch the block's.
+            let forward = MaxPoolForwardColumns::<S, P, STRIDE, GROUPS> { x, y, indices, window, bands, outputs, by_size };
+            // SAFETY: as below; the bands and the lines are the window's, and the launch the bands'; the geometry fits.
             return unsafe { gpu.launch(band_dims(launch), forward) };
-        }
+        });
     }
     let (tiling, grid, block) = Tiling::new(&window, window.output);
     let _why = Kernels::General.because(&window);

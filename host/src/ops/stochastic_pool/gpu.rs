@@ -5,6 +5,7 @@ use kernels::patch::Patches;
 use kernels::stochastic_pool::{
     StochasticPoolAdvance, StochasticPoolForward, StochasticPoolForwardAny, StochasticPoolForwardBand,
     StochasticPoolForwardPairs, StochasticPoolForwardPatch, StochasticPoolInference, StochasticPoolInferenceAny,
+    sums_of_rows,
 };
 use kernels::window::Tiling;
 
@@ -58,7 +59,8 @@ impl<T: Real> OnGpu for Forward<'_, T> {
                 for_indices!(self.indices, indices as P => {
                     let indices = indices.gpu_mut::<P>(OP, "indices")?;
                     if let Some(window) = row_major(&window)
-                        && let Some((block, launch)) = Block::of_outputs(&window, size_of::<S>(), &[])
+                        && let Some((block, launch)) =
+                            Block::of_outputs(&window, size_of::<S>(), sums_of_rows(&window))
                     {
                         let outputs = Lines::new(window.output);
                         let _why = Kernels::AnyBands.because(&window);
@@ -95,7 +97,7 @@ impl<T: Real> OnGpu for Inference<'_, T> {
             for_order!(self.windows.layout => L, {
                 let window = self.windows.launch::<L>(OP)?;
                 if let Some(window) = row_major(&window)
-                    && let Some((block, launch)) = Block::of_outputs(&window, size_of::<S>(), &[])
+                    && let Some((block, launch)) = Block::of_outputs(&window, size_of::<S>(), 0)
                 {
                     let outputs = Lines::new(window.output);
                     let _why = Kernels::AnyBands.because(&window);

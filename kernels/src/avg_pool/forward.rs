@@ -1,0 +1,247 @@
+//! Forward.
+
+use cuda_std::prelude::*;
+
+use super::Divisor;
+use crate::band::any::{Lines, for_each_below};
+use crate::band::groups::{across, down, reached};
+use crate::band::slide::{slide, stage};
+use crate::band::{self, Bands, Staged, inputs_of, pairs};
+use crate::elementwise::get;
+use crate::patch::{self, Patches};
+use crate::warps::{self, Warps};
+use crate::window::{FEWER_BLOCKS, MIN_BLOCKS, Nchw, Nhwc, Order, Pixel, THREADS, Tiling, Window};
+
+/// # Safety
+/// The module's; `sum` gives that of the output's window, whose inputs' plane and channel begin at what it gets.
+#[inline(always)]
+unsafe fn forward<T: Storage, L: Order>(
+    x: Global<T>,
+    y: GlobalMut<T>,
+    window: Window<L>,
+    divisor: Divisor,
+    tiling: Tiling,
+    sum: impl Fn(Global<T>, u32, u32) -> f32,
+) {
+    let Some(plane) = tiling.plane() else { return };
+    // SAFETY: the plane, the row and the place exist, by the tiling.
+    unsafe {
+        let x = x.offset(window.input_plane(plane));
+        for place in tiling.places() {
+            let Pixel { column, channel } = tiling.pixel(&window, place);
+            let columns = divisor.counted(&window, 1, column);
+            for row in tiling.rows() {
+                let sum = sum(x.offset(channel as usize), row, column);
+                let average = sum / divisor.of(divisor.counted(&window, 0, row), columns);
+                let output = window.output_plane(plane) + row as usize * window.output_line() + place as usize;
+                y.store(output, T::from_f32(average));
+            }
+        }
+    }
+}
+
+/// The sum of any window, over the plane and channel that begin at `x`.
+///
+/// # Safety
+/// The module's; the output exists.
+#[inline(always)]
+unsafe fn any_window<T: Storage, L: Order>(window: Window<L>, x: Global<T>, row: u32, column: u32) -> f32 {
+    let rows = window.inside(0, row);
+    let columns = window.inside(1, column);
+    let mut sum = 0.0;
+    for y in rows {
+        let line = y as usize * window.input_line();
+        for x_ in columns.clone() {
+            // SAFETY: inside the image.
+            sum += unsafe { get(x, line + (x_ * window.pixel()) as usize) };
+        }
+    }
+    sum
+}
+
+/// Averages of any windows.
+///
+/// # Safety
+/// The module's.
+#[kernel(max_threads = THREADS, min_blocks = MIN_BLOCKS, instances(T = [f32, f16, bf16], L = [Nchw, Nhwc]))]
+pub unsafe fn avg_pool_forward<T: Storage, L: Order>(
+    x: Global<T>,
+    y: GlobalMut<T>,
+    window: Window<L>,
+    divisor: Divisor,
+    tiling: Tiling,
+) {
+    // SAFETY: the caller's.
+    unsafe { forward(x, y, window, divisor, tiling, |x, row, column| any_window(window, x, row, column)) }
+}
+
+/// As [`avg_pool_forward`], by [patches](crate::patch), for windows of `SIZE` by `SIZE` positions, two apart, padded by `PADDING`.
+///
+/// # Safety
+/// The module's, but for the tiling; the window is such, memory begins at multiples of 16 bytes,
+/// and `patches` are of the window's outputs, with the launch's grid and block.
+#[kernel(
+    max_threads = THREADS,
+    min_blocks = FEWER_BLOCKS,
+    instances(T = [f32, f16, bf16], (SIZE, PADDING) = [(2, 0), (3, 0), (3, 1)])
+)]
+pub unsafe fn avg_pool_forward_patch<T: Storage, const SIZE: usize, const PADDING: u32>(
+    x: Global<T>,
+    y: GlobalMut<T>,
+    window: Window<Nhwc>,
+    divisor: Divisor,
+    patches: Patches,
+) {
+    let finish = |output, row, column, rows: [[f32; 4]; SIZE]| {
+        let of = divisor.of(divisor.counted(&window, 0, row), divisor.counted(&window, 1, column));
+        let mut mean = [0.0; 4];
+        unrolled!(K in [0 1 2 3] { mean[K] = sum_of(rows.map(|lanes| lanes[K])) / of; });
+        // SAFETY: the output exists, and its channels begin at a multiple of four.
+        unsafe { y.store4(output, Vec4::from(mean.map(T::from_f32))) };
+    };
+    // SAFETY: the caller's.
+    unsafe { patch::each::<T, f32, SIZE, PADDING>(x, &window, &patches, 0.0, sum_of, finish) };
+}
+
+/// As [`avg_pool_forward`], by [bands](crate::band), for windows of `SIZE` by `SIZE` positions, `STRIDE` apart.
+///
+/// # Safety
+/// The module's, but for the tiling; the window is such; `x` begins at a multiple of 16 bytes, and `bands` are of the
+/// window's outputs, with the launch's grid, block and shared memory.
+#[kernel(
+    max_threads = band::THREADS,
+    min_blocks = band::MIN_BLOCKS,
+    instances(T = [f32, f16, bf16], (SIZE, STRIDE) = [(2, 2), (3, 1), (3, 2), (3, 3)])
+)]
+pub unsafe fn avg_pool_forward_band<T: Storage, const SIZE: usize, const STRIDE: usize>(
+    x: Global<T>,
+    y: GlobalMut<T>,
+    window: Window<Nchw>,
+    divisor: Divisor,
+    bands: Bands,
+) {
+    let finish = |output: usize, row: u32, column: u32, rows: [f32; SIZE]| {
+        let of = divisor.of(divisor.counted(&window, 0, row), divisor.counted(&window, 1, column));
+        // SAFETY: the output exists.
+        unsafe { y.store(output, T::from_f32(sum_of(rows) / of)) };
+    };
+    // SAFETY: the caller's.
+    unsafe { slide::<T, f32, SIZE, STRIDE>(&stage(x, &window, &bands), &window, &bands, 0.0, sum_of, finish) };
+}
+
+/// As [`avg_pool_forward_band`], [two columns a thread](crate::band::pairs), for windows two apart, padded by `PADDING`.
+///
+/// # Safety
+/// As [`avg_pool_forward_band`]'s; the padding is such; `y` begins at a multiple of 16 bytes, and `bands` are of pairs.
+#[kernel(
+    max_threads = band::THREADS,
+    min_blocks = pairs::MIN_BLOCKS,
+    instances(T = [f32, f16, bf16], (SIZE, PADDING) = [(2, 0), (3, 0), (3, 1)])
+)]
+pub unsafe fn avg_pool_forward_pairs<T: Storage, const SIZE: usize, const PADDING: u32>(
+    x: Global<T>,
+    y: GlobalMut<T>,
+    window: Window<Nchw>,
+    divisor: Divisor,
+    bands: Bands,
+) {
+    let finish = |output: usize, row: u32, column: u32, rows: [[f32; 2]; SIZE]| {
+        let counted = divisor.counted(&window, 0, row);
+        let of = |which: usize| {
+            let of = divisor.of(counted, divisor.counted(&window, 1, column + which as u32));
+            T::from_f32(sum_of(rows.map(|pair| pair[which])) / of)
+        };
+        // SAFETY: the first output exists, at this column.
+        unsafe { pairs::store(y, &window, output, column, [of(0), of(1)]) };
+    };
+    // SAFETY: the caller's.
+    unsafe { pairs::slide::<T, f32, SIZE, PADDING>(&stage(x, &window, &bands), &window, &bands, 0.0, sum_of, finish) };
+}
+
+/// The sum of a row of a window, or of its rows.
+#[inline(always)]
+fn sum_of<const SIZE: usize>(values: [f32; SIZE]) -> f32 {
+    let mut sum = values[0];
+    unrolled!(J in [1 2] { if J < SIZE { sum += values[J]; } });
+    sum
+}
+
+/// As [`avg_pool_forward`], by [bands](crate::band), for windows of any size: the sums of the windows' columns, [going
+/// down](crate::band::groups), and of these the sums. Windows are `STRIDE` apart and of `GROUPS` whole groups both ways, or any if
+/// these are 0.
+///
+/// # Safety
+/// The module's, but for the tiling; the window is such; `x` begins at a multiple of 16 bytes; `bands` are of the window's
+/// columns, with the launch's grid, block and shared memory, which has an `f32` for each; `outputs` are of its outputs.
+#[kernel(
+    max_threads = band::THREADS,
+    min_blocks = band::MIN_BLOCKS,
+    instances(T = [f32, f16, bf16], (STRIDE, GROUPS) = [(0, 0), (2, 2), (2, 3), (3, 2), (3, 3), (4, 2), (4, 3)])
+)]
+pub unsafe fn avg_pool_forward_columns<T: Storage, const STRIDE: usize, const GROUPS: usize>(
+    x: Global<T>,
+    y: GlobalMut<T>,
+    window: Window<Nchw>,
+    divisor: Divisor,
+    bands: Bands,
+    outputs: Lines,
+) {
+    let span = bands.block.span();
+    let part = bands.part(&span);
+    let (width, lines) = (reached(&window), span.rows[1] - span.rows[0]);
+    // SAFETY: the launch's shared memory is for these rows and for the columns of all outputs; the outputs exist.
+    unsafe {
+        let x = Staged::copy(dynamic_shared::<T>(), x, &span, inputs_of(&window, &span), window.input);
+        let sums = x.behind::<f32>();
+        band::wait(x);
+        bands.for_each_column(&part, |column| {
+            // Of columns outside the image another is looked at, and nothing kept.
+            let from = column.wrapping_sub(window.padding[1]);
+            let inside = from < window.input[1];
+            let first = x.place(part.plane, 0, if inside { from } else { 0 });
+            let bound = x.rows[1];
+            let load = |row: u32, sure: bool| {
+                let place = row.wrapping_mul(window.input[1]).wrapping_add(first);
+                if sure { x.load(place) } else { x.load_if(row < bound, place, T::from_f32(0.0)) }.to_f32()
+            };
+            let put = |row: u32, sum: f32| {
+                let at = (part.plane * lines + row - span.rows[0]) * width + column;
+                sums.store(at, if inside { sum } else { 0.0 });
+            };
+            down::<f32, STRIDE, GROUPS>(&window, part.rows, bound, 0.0, load, |above, below| above + below, put);
+        });
+        thread::sync_threads();
+        let output = window.output_plane(span.first_plane) + span.rows[0] as usize * window.output_line();
+        let of_column = |column: u32| (column * window.stride[1], divisor.counted(&window, 1, column));
+        for_each_below(&outputs, span.depth * lines, of_column, |(left, counted), column, line| {
+            let at = line * width + left;
+            let mut sum = 0.0;
+            across::<STRIDE, GROUPS>(&window, |j| sum += sums.load(at + j));
+            let of = divisor.of(divisor.counted(&window, 0, outputs.row(&span, line)), counted);
+            y.store(output + (line * window.output[1] + column) as usize, T::from_f32(sum / of));
+        });
+    }
+}
+
+/// As [`avg_pool_forward`], [a warp an output](crate::warps).
+///
+/// # Safety
+/// The module's, but for the tiling; `warps` are over the window's outputs, with the launch's grid.
+#[kernel(block = warps::THREADS, instances(T = [f32, f16, bf16]))]
+pub unsafe fn avg_pool_forward_warp<T: Storage>(
+    x: Global<T>,
+    y: GlobalMut<T>,
+    window: Window<Nchw>,
+    divisor: Divisor,
+    warps: Warps,
+) {
+    let Some((output, row, column)) = warps.output(&window) else { return };
+    let mut sum = 0.0;
+    // SAFETY: the output exists.
+    unsafe {
+        let x = x.offset(window.input_plane(thread::block_idx_x()));
+        warps::for_each(x, &window, &warps, [row, column], 0.0, |value, _, _| sum += value);
+        let of = divisor.of(divisor.counted(&window, 0, row), divisor.counted(&window, 1, column));
+        y.store_if(warp::lane_id() == 0, output, T::from_f32(warp::reduce_sum(sum) / of));
+    }
+}

@@ -1,0 +1,142 @@
+//! Forward over windows of any size in row-major images.
+
+use cuda_std::prelude::*;
+
+use super::{Maximum, any_window, store};
+use crate::band::any::{Lines, for_each_below, steps_inside};
+use crate::band::groups::{across, down, reached};
+use crate::band::{self, Bands, Staged, inputs_of};
+use crate::warps::{self, Warps};
+use crate::window::{Divider, Nchw, Position, Window};
+
+/// As [`max_pool_forward`](super::max_pool_forward), by [bands](crate::band), for windows of any size without dilation: the
+/// maxima of the windows' columns, [going down](crate::band::groups), and of these the maxima. Windows are `STRIDE` apart and of
+/// `GROUPS` whole groups both ways, or any if these are 0.
+///
+/// Values are compared apart from where they are, by which NaN stays, but not where it came from, nor which of two zeros it was:
+/// these are looked up again.
+///
+/// # Safety
+/// The module's, but for the tiling; the window is such; `x` begins at a multiple of 16 bytes; `bands` are of the window's
+/// columns, with the launch's grid, block and shared memory, which has an `f32` and a `u32` for each; `outputs` are of its
+/// outputs; `by_size` is by its number of columns.
+#[kernel(
+    max_threads = band::THREADS,
+    min_blocks = band::MIN_BLOCKS,
+    instances(
+        T = [f32, f16, bf16],
+        P = [u8, u16],
+        (STRIDE, GROUPS) = [(0, 0), (2, 2), (2, 3), (3, 2), (3, 3), (4, 2), (4, 3)]
+    )
+)]
+pub unsafe fn max_pool_forward_columns<T: Storage, P: Position, const STRIDE: usize, const GROUPS: usize>(
+    x: Global<T>,
+    y: GlobalMut<T>,
+    indices: Option<GlobalMut<P>>,
+    window: Window<Nchw>,
+    bands: Bands,
+    outputs: Lines,
+    by_size: Divider,
+) {
+    let span = bands.block.span();
+    let part = bands.part(&span);
+    let (width, lines) = (reached(&window), span.rows[1] - span.rows[0]);
+    // SAFETY: the launch's shared memory is for these rows and for the columns of all outputs; the outputs exist.
+    unsafe {
+        let staged = Staged::copy(dynamic_shared::<T>(), x, &span, inputs_of(&window, &span), window.input);
+        let values = staged.behind::<f32>();
+        let places = values.offset((span.depth * lines * width + 3) & !3).cast::<u32>();
+        band::wait(staged);
+        let outside = T::from_f32(f32::NEG_INFINITY);
+        bands.for_each_column(&part, |column| {
+            // Of columns outside the image another is looked at, and nothing kept.
+            let from = column.wrapping_sub(window.padding[1]);
+            let inside = from < window.input[1];
+            let first = staged.place(part.plane, 0, if inside { from } else { 0 });
+            let bound = staged.rows[1];
+            let load = |row: u32, sure: bool| {
+                let place = row.wrapping_mul(window.input[1]).wrapping_add(first);
+                let value = if sure { staged.load(place) } else { staged.load_if(row < bound, place, outside) };
+                Maximum { value: value.to_f32(), position: row }
+            };
+            let put = |row: u32, maximum: Maximum| {
+                let top = (row * window.stride[0]).wrapping_sub(window.padding[0]);
+                let i = maximum.position.wrapping_sub(top).cast_signed();
+                let i = if i > 0 { i.cast_unsigned() } else { 0 };
+                let at = (part.plane * lines + row - span.rows[0]) * width + column;
+                values.store(at, if inside { maximum.value } else { f32::NEG_INFINITY });
+                // What is outside is after all that is inside.
+                places.store(at, if inside { i * window.size[1] + column } else { u32::MAX });
+            };
+            // That of nothing is of a row before all.
+            let nothing = Maximum::of_nothing(0);
+            down::<Maximum, STRIDE, GROUPS>(&window, part.rows, bound, nothing, load, Maximum::or_number, put);
+        });
+        thread::sync_threads();
+        let output = window.output_plane(span.first_plane) + span.rows[0] as usize * window.output_line();
+        for_each_below(
+            &outputs,
+            span.depth * lines,
+            |column| column * window.stride[1],
+            |left, column, line| {
+                let at = line * width + left;
+                let mut value = f32::NEG_INFINITY;
+                across::<STRIDE, GROUPS>(&window, |j| value = float::maximum(value, values.load(at + j)));
+                // The first in row-major order of those as great.
+                let mut place = u32::MAX;
+                across::<STRIDE, GROUPS>(&window, |j| {
+                    let here = places.load(at + j);
+                    place = if (values.load(at + j) == value) & (here < place) { here } else { place };
+                });
+                let mut position = place.wrapping_sub(left);
+                if value == 0.0 {
+                    // Which of the zeros it is.
+                    let i = by_size.divide(position);
+                    let top = (outputs.row(&span, line) * window.stride[0]).wrapping_sub(window.padding[0]);
+                    let from = (left + position - i * window.size[1]).wrapping_sub(window.padding[1]);
+                    let place = staged.place(outputs.plane(&span, line), top.wrapping_add(i), from);
+                    value = staged.load(place).to_f32();
+                } else if value.is_nan() {
+                    let plane = span.first_plane + outputs.plane(&span, line);
+                    let x = x.offset(window.input_plane(plane));
+                    Maximum { value, position } = any_window(window, x, outputs.row(&span, line), column);
+                }
+                let output = output + (line * window.output[1] + column) as usize;
+                store(y, indices, output, Maximum { value, position });
+            },
+        );
+    }
+}
+
+/// As [`max_pool_forward`], [a warp an output](crate::warps).
+///
+/// # Safety
+/// The module's, but for the tiling; `warps` are over the window's outputs, with the launch's grid.
+#[kernel(block = warps::THREADS, instances(T = [f32, f16, bf16], P = [u8, u16]))]
+pub unsafe fn max_pool_forward_warp<T: Storage, P: Position>(
+    x: Global<T>,
+    y: GlobalMut<T>,
+    indices: Option<GlobalMut<P>>,
+    window: Window<Nchw>,
+    warps: Warps,
+) {
+    let Some((output, row, column)) = warps.output(&window) else { return };
+    let [[i, _], [j, _]] = [steps_inside(&window, 0, row), steps_inside(&window, 1, column)];
+    let mut best = Maximum::of_nothing(i * window.size[1] + j);
+    // SAFETY: the output exists.
+    unsafe {
+        let x = x.offset(window.input_plane(thread::block_idx_x()));
+        warps::for_each(x, &window, &warps, [row, column], f32::NEG_INFINITY, |value, i, j| {
+            best = best.or_earlier(Maximum { value, position: i * window.size[1] + j });
+        });
+        unrolled!(STEP in [16 8 4 2 1] {
+            let value = warp::shuffle_xor(best.value, STEP as u32);
+            best = best.or_earlier(Maximum { value, position: warp::shuffle_xor(best.position, STEP as u32) });
+        });
+        let first = warp::lane_id() == 0;
+        y.store_if(first, output, T::from_f32(best.value));
+        if let Some(indices) = indices {
+            indices.store_if(first, output, P::narrow(best.position));
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! Draws.
+
+#![allow(clippy::redundant_comparisons, reason = "indices that unrolling makes constants, compared with the same size")]
+
+use cuda_std::prelude::*;
+
+use super::elements::{Elements, InMemory, for_each_staged, rectified};
+use super::state;
+use crate::band::any::Lines;
+use crate::band::slide::{slide, stage};
+use crate::band::{self, Bands, Block, pairs};
+use crate::patch::{self, Patches};
+use crate::philox;
+use crate::window::{FEWER_BLOCKS, Nchw, Nhwc, Order, Pixel, Position, THREADS, Tiling, Window, for_each_of};
+
+/// Blocks that a multiprocessor has room for at least, where a thread keeps the elements of four windows: 128 registers.
+const PATCH_BLOCKS: u32 = 2;
+
+/// Draws a position of each window: `y = x` there, and `indices` which it is; the position past the last where no element
+/// is above zero, and `y = 0`.
+///
+/// # Safety
+/// The module's.
+#[kernel(
+    max_threads = THREADS,
+    min_blocks = FEWER_BLOCKS,
+    instances(T = [f32, f16, bf16], L = [Nchw, Nhwc], P = [u8, u16])
+)]
+pub unsafe fn stochastic_pool_forward<T: Storage, L: Order, P: Position>(
+    x: Global<T>,
+    y: GlobalMut<T>,
+    indices: GlobalMut<P>,
+    state: Global<u64>,
+    window: Window<L>,
+    tiling: Tiling,
+) {
+    let Some(plane) = tiling.plane() else { return };
+    // SAFETY: the plane, the row and the place exist, by the tiling.
+    unsafe {
+        let (seed, offset) = (state.load(state::SEED), state.load(state::OFFSET));
+        let x = x.offset(window.input_plane(plane));
+        for place in tiling.places() {
+            let Pixel { column, channel } = tiling.pixel(&window, place);
+            for row in tiling.rows() {
+                let map = plane as u64 * window.pixel() as u64 + channel as u64;
+                let index = (map * window.output[0] as u64 + row as u64) * window.output[1] as u64 + column as u64;
+                let uniform = uniform(seed, offset, index);
+                let source = InMemory { x, window, channel };
+                let (position, value) = Elements { window, source, row, column }.draw(uniform);
+                let output = window.output_plane(plane) + row as usize * window.output_line() + place as usize;
+                y.store(output, T::from_f32(value));
+                indices.store(output, P::narrow(position));
+            }
+        }
+    }
+}
+
+/// As [`stochastic_pool_forward`], by [bands](crate::band), for windows of `SIZE` by `SIZE` positions, `STRIDE` apart.
+///
+/// # Safety
+/// The module's, but for the tiling; the window is such; `x` begins at a multiple of 16 bytes, and `bands` are of the
+/// window's outputs, with the launch's grid, block and shared memory.
+#[kernel(
+    max_threads = band::THREADS,
+    min_blocks = FEWER_BLOCKS,
+    instances(T = [f32, f16, bf16], (SIZE, STRIDE) = [(2, 2), (3, 1), (3, 2), (3, 3)])
+)]
+pub unsafe fn stochastic_pool_forward_band<T: Storage, const SIZE: usize, const STRIDE: usize>(
+    x: Global<T>,
+    y: GlobalMut<T>,
+    indices: GlobalMut<u8>,
+    state: Global<u64>,
+    window: Window<Nchw>,
+    bands: Bands,
+) {
+    // SAFETY: the caller's.
+    let (seed, offset) = unsafe { (state.load(state::SEED), state.load(state::OFFSET)) };
+    let finish = |output: usize, row, column, values: [[f32; SIZE]; SIZE]| {
+        let uniform = uniform(seed, offset, output as u64);
+        let Drawn { mut position, mut value, again } = Drawn::of(&values, uniform);
+        if again {
+            (position, value) = elements_of(x, &window, &bands, row, column).draw(uniform);
+        }
+        // SAFETY: the output exists.
+        unsafe {
+            y.store(output, T::from_f32(value));
+            indices.store(output, u8::narrow(position));
+        }
+    };
+    // SAFETY: the caller's. A zero has no weight.
+    unsafe {
+        slide::<T, [f32; SIZE], SIZE, STRIDE>(&stage(x, &window, &bands), &window, &bands, 0.0, |values| values, finish)
+    };
+}
+
+/// As [`stochastic_pool_forward_band`], [two columns a thread](crate::band::pairs), for windows two apart, padded by
+/// `PADDING`.
+///
+/// # Safety
+/// As [`stochastic_pool_forward_band`]'s; the padding is such; `y` and `indices` begin at multiples of 16 bytes, and `bands`
+/// are of pairs.
+#[kernel(
+    max_threads = band::THREADS,
+    min_blocks = pairs::MIN_BLOCKS,
+    instances(T = [f32, f16, bf16], (SIZE, PADDING) = [(2, 0), (3, 0), (3, 1)])
+)]
+pub unsafe fn stochastic_pool_forward_pairs<T: Storage, const SIZE: usize, const PADDING: u32>(
+    x: Global<T>,
+    y: GlobalMut<T>,
+    indices: GlobalMut<u8>,
+    state: Global<u64>,
+    window: Window<Nchw>,
+    bands: Bands,
+) {
+    // SAFETY: the caller's.
+    let (seed, offset) = unsafe { (state.load(state::SEED), state.load(state::OFFSET)) };
+    let finish = |output: usize, row, column, rows: [[[f32; SIZE]; 2]; SIZE]| {
+        // Both numbers first: two chains of products that do not wait for each other.
+        let uniforms = [uniform(seed, offset, output as u64), uniform(seed, offset, output as u64 + 1)];
+        let of = |which: usize| Drawn::of(&rows.map(|pair| pair[which]), uniforms[which]);
+        let drawn = [of(0), of(1)];
+        // SAFETY: the first output exists, at this column.
+        unsafe {
+            pairs::store(y, &window, output, column, drawn.map(|drawn| T::from_f32(drawn.value)));
+            pairs::store(indices, &window, output, column, drawn.map(|drawn| u8::narrow(drawn.position)));
+            for_each_of(drawn.map(|drawn| drawn.again), |which| {
+                // The pair's second may be past the row's end.
+                if column + which < window.output[1] {
+                    let (output, column) = (output + which as usize, column + which);
+                    let uniform = uniform(seed, offset, output as u64);
+                    let (position, value) = elements_of(x, &window, &bands, row, column).draw(uniform);
+                    y.store(output, T::from_f32(value));
+                    indices.store(output, u8::narrow(position));
+                }
+            });
+        }
+    };
+    // SAFETY: the caller's. A zero has no weight.
+    unsafe {
+        pairs::slide::<T, [f32; SIZE], SIZE, PADDING>(
+            &stage(x, &window, &bands),
+            &window,
+            &bands,
+            0.0,
+            |values| values,
+            finish,
+        )
+    };
+}
+
+/// The window of an output of this thread's plane.
+#[inline(always)]
+fn elements_of<T: Storage>(
+    x: Global<T>,
+    window: &Window<Nchw>,
+    bands: &Bands,
+    row: u32,
+    column: u32,
+) -> Elements<Nchw, InMemory<T, Nchw>> {
+    let span = bands.block.span();
+    let plane = span.first_plane + bands.part(&span).plane;
+    // SAFETY: the plane is one.
+    let x = unsafe { x.offset(window.input_plane(plane)) };
+    Elements { window: *window, source: InMemory { x, window: *window, channel: 0 }, row, column }
+}
+
+/// Rows of a window that are drawn by the sums up to them, at most.
+const MOST_ROWS: u32 = 16;
+
+/// Bytes of shared memory of such sums, of all threads of a block.
+pub fn sums_of_rows(window: &Window<Nchw>) -> usize {
+    let rows = if window.size[0] <= MOST_ROWS { window.size[0] } else { 0 };
+    (rows * band::THREADS) as usize * size_of::<f32>()
+}
+
+/// As [`stochastic_pool_forward`], by [bands](crate::band), for windows of any size.
+///
+/// # Safety
+/// The module's, but for the tiling; `x` begins at a multiple of 16 bytes; `block` is of the window's outputs, with the
+/// launch's grid, block and shared memory, which has [`sums_of_rows`] more; `outputs` are of its outputs.
+#[kernel(max_threads = band::THREADS, min_blocks = FEWER_BLOCKS, instances(T = [f32, f16, bf16], P = [u8, u16]))]
+pub unsafe fn stochastic_pool_forward_any<T: Storage, P: Position>(
+    x: Global<T>,
+    y: GlobalMut<T>,
+    indices: GlobalMut<P>,
+    state: Global<u64>,
+    window: Window<Nchw>,
+    block: Block,
+    outputs: Lines,
+) {
+    // SAFETY: the caller's.
+    let (seed, offset) = unsafe { (state.load(state::SEED), state.load(state::OFFSET)) };
+    // SAFETY: the caller's; the outputs exist.
+    unsafe {
+        for_each_staged(x, &window, &block, &outputs, |output, elements, behind| {
+            let uniform = uniform(seed, offset, output as u64);
+            let (position, value) = if window.size[0] <= MOST_ROWS {
+                elements.draw_by_rows(uniform, behind.offset(thread::thread_idx_x()))
+            } else {
+                elements.draw(uniform)
+            };
+            y.store(output, T::from_f32(value));
+            indices.store(output, P::narrow(position));
+        });
+    }
+}
+
+/// As [`stochastic_pool_forward`], by [patches](crate::patch), for windows of a known geometry with the channels last.
+///
+/// # Safety
+/// The module's, but for the tiling; the window is such, memory begins at multiples of 16 bytes,
+/// and `patches` are of the window's outputs, with the launch's grid and block.
+#[kernel(
+    max_threads = THREADS,
+    min_blocks = PATCH_BLOCKS,
+    instances(T = [f32, f16, bf16], (SIZE, PADDING) = [(2, 0), (3, 0), (3, 1)])
+)]
+pub unsafe fn stochastic_pool_forward_patch<T: Storage, const SIZE: usize, const PADDING: u32>(
+    x: Global<T>,
+    y: GlobalMut<T>,
+    indices: GlobalMut<u8>,
+    state: Global<u64>,
+    window: Window<Nhwc>,
+    patches: Patches,
+) {
+    // SAFETY: the caller's.
+    let (seed, offset) = unsafe { (state.load(state::SEED), state.load(state::OFFSET)) };
+    let Some(plane) = patches.plane() else { return };
+    let map = plane as u64 * window.channels as u64;
+    let finish = |output: usize, row: u32, column: u32, rows: [[[f32; SIZE]; 4]; SIZE]| {
+        let pixel = window.output_plane(plane) + row as usize * window.output_line();
+        let channel = (output - pixel) as u64 - (column * window.channels) as u64;
+        let uniform = |lane: u32| {
+            let index = (map + channel + lane as u64) * window.output[0] as u64 + row as u64;
+            uniform(seed, offset, index * window.output[1] as u64 + column as u64)
+        };
+        let of = |lane: usize| Drawn::of(&rows.map(|lanes| lanes[lane]), uniform(lane as u32));
+        let drawn = [of(0), of(1), of(2), of(3)];
+        // SAFETY: the output exists, and its channels begin at a multiple of four.
+        unsafe {
+            y.store4(output, Vec4::from(drawn.map(|drawn| T::from_f32(drawn.value))));
+            indices.store4(output, Vec4::from(drawn.map(|drawn| u8::narrow(drawn.position))));
+            for_each_of(drawn.map(|drawn| drawn.again), |lane| {
+                let x = x.offset(window.input_plane(plane));
+                let source = InMemory { x, window, channel: channel as u32 + lane };
+                let (position, value) = Elements { window, source, row, column }.draw(uniform(lane));
+                y.store(output + lane as usize, T::from_f32(value));
+                indices.store(output + lane as usize, u8::narrow(position));
+            });
+        }
+    };
+    // SAFETY: the caller's. A zero has no weight.
+    unsafe {
+        // In 16 bits more rows on their way are worth more than fewer instructions.
+        if SIZE > 2 || size_of::<T>() > 2 {
+            patch::slide::<T, [f32; SIZE], SIZE, PADDING>(x, &window, &patches, 0.0, |values| values, finish);
+        } else {
+            patch::each::<T, [f32; SIZE], SIZE, PADDING>(x, &window, &patches, 0.0, |values| values, finish);
+        }
+    }
+}
+
+/// The number that output `index` is drawn by.
+#[inline(always)]
+fn uniform(seed: u64, offset: u64, index: u64) -> f32 {
+    let [number, ..] = philox::numbers(seed, offset, index);
+    // 24 bits: exact, from 0 to below 1.
+    (number >> 8) as f32 * (1.0 / (1 << 24) as f32)
+}
+
+/// What a window's elements, all at hand, give.
+#[derive(Clone, Copy)]
+struct Drawn {
+    position: u32,
+    value: f32,
+    /// Whether the window is one of a few that want looking at again, by [`Elements::draw`].
+    again: bool,
+}
+
+impl Drawn {
+    /// As [`Elements::draw`]. Sums of what is not negative never fall: as many elements lie before the drawn one as have sums so
+    /// far that do not pass.
+    #[inline(always)]
+    #[allow(unused_assignments, reason = "the sum before what is past the last element, which unrolling leaves")]
+    fn of<const SIZE: usize>(values: &[[f32; SIZE]; SIZE], uniform: f32) -> Self {
+        let mut sums = [[0.0; SIZE]; SIZE];
+        let mut sum = 0.0;
+        unrolled!(I in [0 1 2] { unrolled!(J in [0 1 2] {
+            if I < SIZE && J < SIZE {
+                let weight = rectified(values[I][J]);
+                sum = if (I, J) == (0, 0) { weight } else { sum + weight };
+                sums[I][J] = sum;
+            }
+        }); });
+        let until = uniform * sum;
+        if sum > until {
+            let (mut position, mut value, mut before) = (0, values[0][0], sums[0][0]);
+            unrolled!(I in [0 1 2] { unrolled!(J in [0 1 2] {
+                if I < SIZE && J < SIZE && (I, J) != (0, 0) {
+                    let passed_over = before <= until;
+                    position = if passed_over { (I * SIZE + J) as u32 } else { position };
+                    value = if passed_over { values[I][J] } else { value };
+                    before = sums[I][J];
+                }
+            }); });
+            return Self { position, value, again: false };
+        }
+        // No element is above zero, or rounding keeps the sum from passing, or it is not finite.
+        Self { position: (SIZE * SIZE) as u32, value: 0.0, again: sum != 0.0 }
+    }
+}

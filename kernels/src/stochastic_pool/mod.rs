@@ -1,0 +1,48 @@
+//! Stochastic pooling (Zeiler & Fergus, ICLR 2013, arXiv 1301.3557): with `a = max(x, 0)` over a window and
+//! `p_i = a_i / sum a`, training draws one position by `p` and gives `x` there, inference gives `sum p_i a_i`.
+//!
+//! Launch: one thread for one place in a few rows of a plane of outputs, as [`Tiling`](crate::window::Tiling) lays them; neighbouring threads have
+//! neighbouring columns, or channels where these are last. A thread goes over its window twice, in row-major order: for the
+//! sum, and for the position at which the sum so far passes `u * sum`, with `u` from [`philox`](crate::philox) by the
+//! output's row-major index, which is the same in every layout. The arithmetic is `f32`, one operation after another as on
+//! the CPU, so that both draw the same position. Row-major images whose rows have room in shared memory go by
+//! [bands](crate::band), and common windows with the channels last by [patches](crate::patch). Backward is [`route`](crate::route)'s.
+//!
+//! Bound by memory: reads each input, the second time from the cache, and writes an element and one or two bytes for each
+//! output.
+//!
+//! # Safety
+//! `x` holds `window.planes` planes of `window.input` pixels of `window.channels` elements, `y` and `indices` as many of
+//! `window.output`, `state` [`state::COUNT`] elements; `tiling` is over the outputs, and the launch has its grid and block;
+//! the window has no dilation and keeps its promises; indices of type `P` can name its positions and one more.
+
+mod elements;
+mod forward;
+mod inference;
+
+use cuda_std::prelude::*;
+pub use forward::*;
+pub use inference::*;
+
+/// Which element of the state is what.
+pub mod state {
+    /// The seed.
+    pub const SEED: usize = 0;
+    /// How many passes have drawn.
+    pub const OFFSET: usize = 1;
+    /// How many there are.
+    pub const COUNT: usize = 2;
+}
+
+/// What an element counts where sums of finite ones pass the largest float: too little for 2³² of them to do so.
+pub const SMALL: f32 = 1.0 / (1u64 << 32) as f32;
+
+/// Counts a pass that has drawn; a grid of one block.
+///
+/// # Safety
+/// `state` holds [`state::COUNT`] elements.
+#[kernel(block = 1)]
+pub unsafe fn stochastic_pool_advance(state: GlobalMut<u64>) {
+    // SAFETY: the caller's, and there is one thread.
+    unsafe { state.store(state::OFFSET, state.load(state::OFFSET).wrapping_add(1)) };
+}
