@@ -33,7 +33,9 @@
 
 pub mod apart;
 mod backward;
+pub mod direct;
 mod forward;
+pub mod lanes;
 mod parameters;
 pub mod slide;
 pub mod strips;
