@@ -104,6 +104,8 @@ impl Direct {
 
 /// `y[n, c*K + k]` = `x[n, c]` pooled by Gaussian `k`, which all channels share. The grid is the plan's.
 ///
+/// On an H200, in f32, 0.90 to 0.97 of the copy rate for 2×2 windows on 28×28 to 111×113, 0.80 for 4×4 and 8×8 (docs/perf).
+///
 /// # Safety
 /// The parent module's. `x` holds the planes, `y` as many for each of `kernels`, `mean` two and `var` `variances` elements for
 /// each Gaussian; `direct` is what [`Direct::plan`] made of `geometry`, whose windows are of this size and stride.

@@ -17,6 +17,9 @@ pub(super) fn cases() -> Vec<Case> {
         ([5, 1, 9, 88], window(3)),
         ([1, 1, 38, 224], window(11).padding([2, 2]).ceil_mode(true)),
         ([1, 2, 21, 208], window(3).ceil_mode(true)),
+        // Rows that are no multiple of 16 bytes, and padding that is odd: `dx` alone goes this way.
+        ([1, 3, 17, 113], window(3).padding([1, 1])),
+        ([2, 1, 27, 97], window(11).padding([5, 5])),
     ];
     let mut cases = vec![];
     for (i, (x, window)) in list.into_iter().enumerate() {

@@ -20,11 +20,14 @@ pub(super) type Own<T> = [T; WINDOWS];
 /// warp for each unit. `WHOLE` says that a lane's columns are in the image all or not at all, and begin at multiples of four
 /// elements; if not, warps take their rows through shared memory, to store neighbouring elements by neighbouring lanes.
 ///
+/// On an H200, 64×64×112×112: in f32 0.90 of the copy rate for 3×3 and 0.85 for 11×11 windows, bound by memory, in bf16 0.78 and
+/// 0.66; 3×3 with padding 1 on 111×113 0.79 in f32 (docs/perf).
+///
 /// # Safety
 /// The module's. `dx` holds the planes, `dy` as many of the output, `mean` two and `var` `variances` elements for each Gaussian;
 /// `lanes` is what [`LanesPlan::backward`](super::LanesPlan::backward) made of `geometry`, whose windows are of this size.
 #[kernel(
-    max_threads = LANES_BLOCK,
+    block = LANES_BLOCK,
     min_blocks = blocks(SIZE),
     instances(T = [f32, f16, bf16], SIZE = [3, 11], WHOLE = [false, true])
 )]
@@ -182,9 +185,8 @@ impl<T: Storage> Pixels<T> {
         // Counted from the warp's first column, which may be before the image.
         let first = column.wrapping_sub(warp::lane_id() * COLUMNS as u32).cast_signed();
         let from_image = |column: u32| (column.cast_signed() - first).max(0).cast_unsigned();
-        let stored = unit.stored_lanes(lanes, warp::lane_id());
-        let columns =
-            (from_image(0).max(stored.0 * COLUMNS as u32), from_image(horizontal.image).min(stored.1 * COLUMNS as u32));
+        let stored = [unit.before, unit.before + lanes.lanes].map(|lane| lane * COLUMNS as u32);
+        let columns = (from_image(0).max(stored[0]), from_image(horizontal.image).min(stored[1]));
         let (line, rows, row) = (horizontal.image, rows.1 - rows.0, row.wrapping_sub(rows.0));
         Self { plane, row, at, count, line, columns, rows }
     }
@@ -200,10 +202,8 @@ impl<T: Storage> Pixels<T> {
         // SAFETY: loaded and stored only where the pixels are in the image, at a multiple of four elements.
         unsafe {
             if beta != 0.0 {
-                unrolled!(J in [0 1 2 3] {
-                    let old = get_if(self.plane.as_global(), there, self.at.wrapping_add(J as u32) as usize);
-                    gradient[J] = float::fma(beta, old, gradient[J]);
-                });
+                let old = self.plane.load4_if(there, self.at as usize, Vec4::splat(T::from_f32(0.0))).map(T::to_f32);
+                gradient = Vec4::from(gradient).zip_with(old, |sum, old| float::fma(beta, old, sum)).to_array();
             }
             self.plane.store4_if(there, self.at as usize, Vec4::from(gradient.map(T::from_f32)));
         }

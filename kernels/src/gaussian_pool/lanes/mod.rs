@@ -34,9 +34,9 @@ use ring::Ring;
 use super::weights::{Shape, vector};
 use super::{Axis, Geometry, divide};
 
-/// Threads of a block, at most.
+/// Threads of a block.
 pub const LANES_BLOCK: u32 = 128;
-/// Warps of a block, at most.
+/// Warps of a block.
 const WARPS: u32 = LANES_BLOCK / warp::WARP_SIZE;
 /// The stride of the windows.
 const STRIDE: usize = 2;
@@ -99,10 +99,10 @@ unsafe impl KernelParam for Lanes {}
 #[derive(Clone, Copy)]
 struct Unit {
     plane: u32,
-    /// The lane's number, of all and of those of the tile that store; and whether it is one of these.
+    /// The lane's number; whether it stores; and lanes of the warp before those that do.
     lane: u32,
-    of_tile: u32,
     stores: bool,
+    before: u32,
     /// Its first step that is stored, and that past its last.
     begin: u32,
     end: u32,
@@ -125,19 +125,12 @@ impl Unit {
         Some(Self {
             plane,
             lane: (lanes.first + tile * lanes.lanes).wrapping_add(of_tile),
-            of_tile,
             stores: of_tile < lanes.lanes,
+            before,
             begin,
             end: (begin + lanes.steps).min(lanes.total),
             number,
         })
-    }
-
-    /// The warp's lanes that store, of which this is number `lane`: from the first to before the second.
-    #[inline(always)]
-    fn stored_lanes(&self, lanes: &Lanes, lane: u32) -> (u32, u32) {
-        let before = lane.wrapping_sub(self.of_tile);
-        (before, before + lanes.lanes)
     }
 
     /// The first column of the image that the lane has; wraps where it is before the image.

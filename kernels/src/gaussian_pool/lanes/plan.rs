@@ -10,15 +10,21 @@ use crate::gaussian_pool::{Axis, Geometry};
 const SIZES: [u32; 2] = [3, 11];
 /// Gaussians of a channel that there is a forward kernel for, with these windows, beside one.
 const MAPS: (u32, u32) = (3, 11);
-/// Steps that a part of a plane stores, at least: what windows reach over it is loaded twice.
+/// Steps that a part of a plane stores, at least, where planes are few: what windows reach over it is loaded twice.
 const STEPS: u32 = 8;
+/// Lanes that have columns, of a hundred, from which on instructions do not bound a pass that memory may.
+const BUSY: u32 = 60;
 
-/// Steps that a part stores, at most. Where memory bounds the pass and windows reach over few rows, short parts are faster:
-/// what warps read and write at a time lies in fewer planes.
-const fn most_steps(pass: Pass, size: u32, element: u32) -> u32 {
+/// Steps that a part stores, at most. Where memory bounds the pass, short parts are faster: what warps read and write at a
+/// time lies in fewer planes. Where instructions do, or few lanes are busy, what windows reach over costs more than that.
+const fn most_steps(pass: Pass, size: u32, element: u32, whole: bool, busy: bool) -> u32 {
     match (pass, size, element) {
-        (Pass::Backward | Pass::Parameters, 3, 4) => 8,
-        (Pass::Backward, _, 4) | (_, 3, 2) => 14,
+        (Pass::Backward, 3, 4) if busy => 4,
+        (Pass::Parameters, 3, 4) => 8,
+        (Pass::Backward, 3, 4) => 14,
+        (Pass::Forward | Pass::Backward, 3, 2) if busy => 14,
+        (Pass::Backward, _, 4) if busy && whole => 12,
+        (Pass::Backward, _, 4) if busy => 16,
         _ => u32::MAX,
     }
 }
@@ -92,8 +98,9 @@ impl LanesPlan {
         let of_tile = if all <= warp::WARP_SIZE - beside { all } else { most };
         let tiles = all.div_ceil(of_tile);
         let units = u64::from(geometry.planes) * u64::from(tiles);
-        let short = total.div_ceil(most_steps(pass, size, element));
-        let parts = ((u64::from(ENOUGH) / units) as u32).max(short).clamp(1, (total / STEPS).max(1));
+        let busy = horizontal.image.div_ceil(columns) * 100 / (tiles * warp::WARP_SIZE);
+        let short = total.div_ceil(most_steps(pass, size, element, whole, busy >= BUSY));
+        let parts = ((u64::from(ENOUGH) / units) as u32).clamp(1, (total / STEPS).max(1)).max(short);
         let steps = total.div_ceil(parts);
         let parts = total.div_ceil(steps);
         let units = u32::try_from(units * u64::from(parts)).ok().filter(|&units| units < 1 << 31)?;
@@ -105,7 +112,55 @@ impl LanesPlan {
             Pass::Parameters => weights(3) + staged_bytes() + ring,
         };
         let lanes = Lanes { units, tiles, lanes: of_tile, parts, steps, total, variances, lead, first };
-        let busy = horizontal.image.div_ceil(columns) * 100 / (tiles * warp::WARP_SIZE);
         Some(Self { lanes, blocks: units.div_ceil(WARPS), shared_bytes: WARPS * of_warp, whole, busy })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_cover_planes() {
+        for (size, padding) in [(3, 0), (3, 1), (11, 0), (11, 2), (11, 4), (11, 5)] {
+            for (image, planes) in (11..700).flat_map(|image| [(image, 1), (image, 5000)]) {
+                for (pass, element) in [Pass::Forward, Pass::Backward, Pass::Parameters]
+                    .into_iter()
+                    .flat_map(|pass| [(pass, 4), (pass, 2)])
+                {
+                    let output = (image + 2 * padding - size) / 2 + 1;
+                    let (stride, shared_begin, shared_end) = (2, 0, output);
+                    let axis = Axis { image, output, size, stride, padding, shared_begin, shared_end, cases: 1 };
+                    let geometry = Geometry {
+                        planes,
+                        channels: 1,
+                        kernels: 1,
+                        sets: 1,
+                        axes: [axis; 2],
+                        lanes_log: 0,
+                        groups: 1,
+                        tile_columns: 1,
+                        tile_columns_reciprocal: 1 << 16,
+                        tiles: [1; 2],
+                    };
+                    let Some(LanesPlan { lanes, whole, .. }) = LanesPlan::new(&geometry, 1, element, pass) else {
+                        assert!(pass != Pass::Backward && (image * element % 16 != 0 || padding % 2 != 0));
+                        continue;
+                    };
+                    let (stored, what) =
+                        (lanes.first + lanes.tiles * lanes.lanes, (image, size, padding, pass, element));
+                    let beside = if pass == Pass::Parameters { before(size) } else { reach(size) };
+                    assert!(lanes.lanes + beside <= warp::WARP_SIZE, "{what:?}");
+                    assert!(!whole || (lanes.lead + padding) * element % 16 == 0, "{what:?}");
+                    if pass == Pass::Forward {
+                        assert!(stored * WINDOWS as u32 >= output + lanes.lead / 2, "{what:?}");
+                    } else {
+                        assert!(lanes.first * COLUMNS as u32 <= lanes.lead + padding, "{what:?}");
+                        assert!(stored * COLUMNS as u32 >= image + lanes.lead + padding, "{what:?}");
+                    }
+                    assert!(lanes.parts * lanes.steps >= lanes.total && (lanes.parts - 1) * lanes.steps < lanes.total);
+                }
+            }
+        }
     }
 }
