@@ -10,6 +10,7 @@ use crate::support::*;
 
 mod errors;
 mod huge;
+mod lanes;
 mod oracle;
 mod slide;
 mod strips;
@@ -146,7 +147,8 @@ fn gpu_cases() -> Vec<Case> {
         ([3, 1, 6, 7], window([2, 3]).stride([2, 2])),
         ([1, 48, 5, 4], window([2, 2])),
     ];
-    [cases(&[&general[..], &strips::cases(), &slide::apart()].concat()), slide::cases()].concat()
+    let listed = cases(&[&general[..], &strips::cases(), &slide::apart(), &lanes::small()].concat());
+    [listed, slide::cases(), lanes::cases()].concat()
 }
 
 fn full_size_cases() -> Vec<Case> {

@@ -1,9 +1,12 @@
 //! Forward of planes that follow each other, where windows do not overlap: the stride is at least the window.
 //!
 //! A *line* is a row of windows of a plane. A block takes some lines at a time, of several planes where these are small, or a
-//! part of one, and goes on to others: weights that all channels share are computed once. A thread sums one column of one window along y, with `AHEAD` rows under way at once, and leaves the sum by its weight
-//! along x in shared memory; neighbouring threads have neighbouring columns. Then a thread adds up one window's. Every pixel of
-//! a window is read once for each Gaussian, and none between windows.
+//! part of one, and goes on to others: weights that all channels share are computed once. A thread sums one column of one
+//! window along y, with `AHEAD` rows under way at once, and leaves the sum by its weight along x in shared memory;
+//! neighbouring threads have neighbouring columns. Then a thread adds up one window's. Every pixel of a window is read once
+//! for each Gaussian, and none between windows.
+//!
+//! Small windows of a few known sizes go by [`direct`](super::direct) instead.
 //!
 //! Bound by memory where windows have a few rows; of larger images than the L1 cache holds, once more for each Gaussian.
 
@@ -109,18 +112,17 @@ const fn of_gaussian(geometry: &Geometry) -> Option<u32> {
     }
 }
 
-/// `y[n, c*K + k]` = `x[n, c]` pooled by Gaussian `k` of the channel's set. The grid is the plan's. `ROWS` are
-/// under way at once.
+/// `y[n, c*K + k]` = `x[n, c]` pooled by Gaussian `k` of the channel's set. The grid is the plan's.
 ///
-/// On an H200 0.40 of the copy rate for 4×4, 0.56 for 8×8 and 0.54 for 7×7 windows in f32; latency is suspected to be the limit.
+/// On an H200 0.54 of the copy rate for 7×7 windows in f32; latency is suspected to be the limit.
 ///
 /// # Safety
 /// The parent module's. `x` holds the planes, `y` as many for each of `kernels`, `mean` two and `var` `variances` elements for
 /// each Gaussian; where channels have Gaussians of their own, `weights_y` and `weights_x` are the tables of
 /// [`gaussian_pool_weights`](super::gaussian_pool_weights) without derivatives. `apart` is what [`Apart::plan`] made of
 /// `geometry`.
-#[kernel(block = APART_BLOCK, min_blocks = MIN_BLOCKS, instances(T = [f32, f16, bf16], ROWS = [4, 8]))]
-pub unsafe fn gaussian_pool_forward_apart<T: Storage, const ROWS: u32>(
+#[kernel(block = APART_BLOCK, min_blocks = MIN_BLOCKS, instances(T = [f32, f16, bf16]))]
+pub unsafe fn gaussian_pool_forward_apart<T: Storage>(
     x: Global<T>,
     mean: Global<f32>,
     var: Global<f32>,
@@ -215,23 +217,19 @@ pub unsafe fn gaussian_pool_forward_apart<T: Storage, const ROWS: u32>(
                 while begin < size {
                     let mut rows = [0.0; AHEAD as usize];
                     unrolled!(R in [0 1 2 3 4 5 6 7] {
-                        if (R as u32) < ROWS {
-                            let row = begin + R as u32;
-                            let inside = there & (row < size) & (top.wrapping_add(row) < vertical.image);
-                            // SAFETY: loaded only where row and column are in the image.
-                            rows[R] = unsafe { get_if(x, inside, at) };
-                            at = at.wrapping_add(horizontal.image as usize);
-                        }
+                        let row = begin + R as u32;
+                        let inside = there & (row < size) & (top.wrapping_add(row) < vertical.image);
+                        // SAFETY: loaded only where row and column are in the image.
+                        rows[R] = unsafe { get_if(x, inside, at) };
+                        at = at.wrapping_add(horizontal.image as usize);
                     });
                     unrolled!(R in [0 1 2 3 4 5 6 7] {
-                        if (R as u32) < ROWS {
-                            let row = begin + R as u32;
-                            // SAFETY: the vector has as many weights.
-                            let weight = unsafe { shared.load_if(row < size, along_y + row, 0.0) };
-                            sum = float::fma(weight, rows[R], sum);
-                        }
+                        let row = begin + R as u32;
+                        // SAFETY: the vector has as many weights.
+                        let weight = unsafe { shared.load_if(row < size, along_y + row, 0.0) };
+                        sum = float::fma(weight, rows[R], sum);
                     });
-                    begin += ROWS;
+                    begin += AHEAD;
                 }
                 // SAFETY: the vector is there; each column is one thread's.
                 unsafe { sums.store(i, sum * shared.load(along_x)) };

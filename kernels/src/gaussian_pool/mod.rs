@@ -3,8 +3,10 @@
 //!
 //! A weight is a product of a factor along y and one along x, so that a window of `kh * kw` positions costs `kh + kw`.
 //!
-//! Planes that follow each other go by [`apart`] forward where windows do not overlap, else by [`strips`] where these can take
-//! them; channels that are neighbours go by [`slide`], for windows of a few known sizes. The rest goes the general way:
+//! Planes that follow each other go forward by [`direct`] where windows are small and of a known size, and by [`apart`] where
+//! others do not overlap; by [`lanes`] where windows are of a few known sizes and most lanes of a warp have work; else by
+//! [`strips`] where these can take them. Channels that are neighbours go by [`slide`], for windows of a few known sizes. The
+//! rest goes the general way:
 //!
 //! - [`gaussian_pool_weights`] computes the factors of every Gaussian, once per pass, into a table.
 //! - [`gaussian_pool_forward`] and [`gaussian_pool_backward`] share one shape. A block takes a tile of one plane of what
@@ -33,7 +35,9 @@
 
 pub mod apart;
 mod backward;
+pub mod direct;
 mod forward;
+pub mod lanes;
 mod parameters;
 pub mod slide;
 pub mod strips;

@@ -1,6 +1,8 @@
 //! The launches: the table of weights first, then the pass, then, for the parameters' gradients, the sum of its parts.
 
 mod apart;
+mod direct;
+mod lanes;
 mod slide;
 
 use cuda_std::launch::{DeviceMemory, LaunchDims};
@@ -73,19 +75,23 @@ impl<T: Real> OnGpu for Forward<'_, T> {
             rest => (rest.unwrap_or(0) / along_x.stride + 1).max(FEW_COLUMNS),
         };
         let geometry = geometry(plan, plan.axes.map(|axis| axis.output), columns)?;
+        if let Some(direct) = direct::plan(plan, &geometry) {
+            return self.direct(gpu, geometry, direct);
+        }
         if let Some(apart) = apart::plan(plan, &geometry) {
             return self.apart(gpu, geometry, apart);
         }
-        if let Some(walk) = columns::launch(plan, WalkPlan::forward(&geometry, plan.variances() as u32)) {
+        let (variances, bytes) = (plan.variances() as u32, T::DTYPE.size() as u32);
+        if let Some(by_lanes) = lanes::forward(plan, &geometry, T::DTYPE) {
+            return self.by_lanes(gpu, geometry, by_lanes);
+        }
+        if let Some(walk) = columns::launch(plan, WalkPlan::forward(&geometry, variances)) {
             return self.by_columns(gpu, geometry, walk);
         }
-        if let Some(by_strips) = strips(plan, Strips::forward(&geometry, plan.variances() as u32)) {
+        if let Some(by_strips) = strips(plan, Strips::forward(&geometry, variances)) {
             return self.by_strips(gpu, geometry, by_strips);
         }
-        let bytes = T::DTYPE.size() as u32;
-        if let Some(sliding) =
-            slide::plan(plan, &geometry, || Slide::forward(&geometry, plan.variances() as u32, bytes))
-        {
+        if let Some(sliding) = slide::plan(plan, &geometry, || Slide::forward(&geometry, variances, bytes)) {
             return self.sliding(gpu, geometry, sliding);
         }
         let [table_y, table_x] = tables(plan, 1);
@@ -142,14 +148,17 @@ impl<T: Real> OnGpu for Backward<'_, T> {
             return Ok(());
         }
         let each = if parameters { 3 } else { 1 };
-        if let Some(walk) = columns::launch(plan, WalkPlan::backward(&geometry, plan.variances() as u32, each)) {
+        let (variances, bytes) = (plan.variances() as u32, T::DTYPE.size() as u32);
+        if let Some(by_lanes) = lanes::backward(plan, &geometry, T::DTYPE, parameters) {
+            return self.by_lanes(gpu, geometry, by_lanes);
+        }
+        if let Some(walk) = columns::launch(plan, WalkPlan::backward(&geometry, variances, each)) {
             return self.by_columns(gpu, geometry, walk);
         }
-        let of_strips = Strips::backward(&geometry, plan.variances() as u32, each);
+        let of_strips = Strips::backward(&geometry, variances, each);
         if let Some(by_strips) = strips(plan, of_strips) {
             return self.by_strips(gpu, geometry, by_strips);
         }
-        let (variances, bytes) = (plan.variances() as u32, T::DTYPE.size() as u32);
         if let Some(sliding) = slide::plan(plan, &geometry, || Slide::backward(&geometry, variances, bytes, parameters))
         {
             return self.sliding(gpu, geometry, sliding);

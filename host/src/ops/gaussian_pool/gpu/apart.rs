@@ -27,18 +27,10 @@ impl<T: Real> Forward<'_, T> {
             for_storage!(T as S, op, "x", gpu, {
                 let (x, y) = (self.x.gpu::<S>(op, "x")?, self.y.gpu_mut::<S>(op, "y")?);
                 let (mean, var) = (self.mean.gpu::<f32>(op, "mean")?, self.var.gpu::<f32>(op, "var")?);
-                if geometry.axes[0].size <= 4 {
-                    let launch =
-                        GaussianPoolForwardApart::<S, 4> { x, mean, var, weights_y, weights_x, y, geometry, apart };
-                    // SAFETY: `x` and `y` have the shapes and the layout that `geometry` was made of, and the parameters
-                    // theirs; the tables are there where sets differ; the grid and the shared memory are the plan's.
-                    unsafe { gpu.launch(dims, launch) }
-                } else {
-                    let launch =
-                        GaussianPoolForwardApart::<S, 8> { x, mean, var, weights_y, weights_x, y, geometry, apart };
-                    // SAFETY: as above.
-                    unsafe { gpu.launch(dims, launch) }
-                }
+                let launch = GaussianPoolForwardApart::<S> { x, mean, var, weights_y, weights_x, y, geometry, apart };
+                // SAFETY: `x` and `y` have the shapes and the layout that `geometry` was made of, and the parameters theirs; the
+                // tables are there where sets differ; the grid and the shared memory are the plan's.
+                unsafe { gpu.launch(dims, launch) }
             })
         })
     }
