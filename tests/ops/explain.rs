@@ -17,8 +17,8 @@ pub fn tests() -> Vec<Trial> {
     vec![on_cpu(LAUNCHES, launches), on_cpu("explain::says_once_what_was_chosen_and_why", says_once)]
 }
 
-/// A kernel that has no alternative, twice; products of two cuts; planes of both kinds; windows of all; Gaussians down
-/// columns and by strips.
+/// A kernel that has no alternative, twice; products of two cuts; planes of both kinds; windows of all; Gaussians by whole
+/// windows, down columns and by strips.
 fn launches() -> Outcome {
     let gpu = Device::Gpu(Gpu::emulated());
     let (x, w) = (Tensor::full(&gpu, &[3, 300], 0.5f32)?, Tensor::full(&gpu, &[5, 300], 0.5f32)?);
@@ -74,6 +74,8 @@ fn says_once() -> Outcome {
     let three = "window 3x3 stride 2x2 padding 1x1 dilation 1x1 over 9x9";
     let five = "window 5x4 stride 1x1 padding 0x0";
     let gaussian = "window 3x3 stride 2x2 padding 1x1 over 9x9, 1 a map";
+    let direct = "window 3x3 stride 2x2 padding 1x1 over 9x9 row-major: by whole windows of a size compiled in, a thread each or \
+                  a few";
     let other = "window 5x4 stride 1x1 padding 0x0 over 9x9, 1 a map";
     let down = "down columns, planes of a block 6, parts of a plane 1: kernels with 2 taps are compiled in";
     let by_strips = "by strips of windows";
@@ -120,7 +122,7 @@ fn says_once() -> Outcome {
             "max_pool_forward_f32_Nhwc_u8 grid 1 block 15x5x2: {three} with the channels last: an element a thread: no \
                  kernel of this size, or not by four channels"
         ),
-        format!("gaussian_pool_forward_walk_f32_2_2 grid 1 block 96 shared 10144 bytes: {gaussian}: {down}"),
+        format!("gaussian_pool_forward_direct_f32_3_2 grid 1 block 256 shared 64 bytes: {direct}"),
         format!("gaussian_pool_backward_walk_f32_2_2 grid 1 block 32 shared 2336 bytes: {gaussian}: {down}"),
         format!(
             "gaussian_pool_forward_strips_f32_2 grid 1 block 224 shared 4704 bytes: {gaussian}: {by_strips}: {cut_off}"
