@@ -231,7 +231,7 @@ pub(super) fn of_outputs(
     let moved = move |rows: u64| (reach(rows) * wide + rows * narrow) * bytes;
     let plane_bytes = (height * wide + whole * narrow) * bytes;
     let (planes, height) = (window.planes, window.output[0]);
-    Some(Costs { planes, height, plane_bytes, most_bytes: MOST_BYTES, moved, shared })
+    Some(Costs { planes, height, plane_bytes, most_bytes: MOST_BYTES, threads: 0, moved, shared })
 }
 
 /// What bands of inputs cost: of their outputs an element has `bytes`, those of each tensor; a row of outputs and column of
@@ -254,7 +254,7 @@ fn of_inputs(
     let moved = move |rows: u64| reach(window, rows) * narrow * of_output + rows * wide * of_input;
     let plane_bytes = whole * narrow * of_output + height * wide * of_input;
     let (planes, height) = (window.planes, window.input[0]);
-    Costs { planes, height, plane_bytes, most_bytes: MOST_BYTES, moved, shared }
+    Costs { planes, height, plane_bytes, most_bytes: MOST_BYTES, threads: 0, moved, shared }
 }
 
 /// The rows of outputs that give to the block's rows of inputs.

@@ -42,6 +42,7 @@ impl Bands {
             height: rows,
             plane_bytes: whole * lines + height * written,
             most_bytes: MOST_BYTES,
+            threads: 0,
             moved: |cells| (cells + before) * lines + 2 * cells * written,
             shared: |cells, depth| {
                 let (outputs, inputs) = if cells == u64::from(rows) {

@@ -12,6 +12,9 @@ use crate::window::{Nchw, Window};
 /// Bytes of shared memory of a block, at most, where rows are long: what every GPU since Ampere gives to those that ask.
 const LONG_BYTES: u64 = 96 * 1024;
 
+/// Threads of a multiprocessor that go down columns: with half as many windows of 7×7 positions took a fifth longer.
+const THREADS_AT_WORK: u32 = 1024;
+
 /// Columns that the windows of a row reach over, padding and all.
 pub fn reached(window: &Window<Nchw>) -> u32 {
     (window.output[1] - 1) * window.stride[1] + window.size[1]
@@ -21,7 +24,7 @@ impl Bands {
     /// Over the [`reached`] columns by rows of outputs, of windows without dilation; an input has `bytes`, and `kept` bytes are
     /// left for each column of each row.
     pub fn of_columns(window: &Window<Nchw>, bytes: usize, kept: &[usize]) -> Option<(Self, BandLaunch)> {
-        let costs = of_outputs(window, bytes, kept, 0)?;
+        let costs = Costs { threads: THREADS_AT_WORK, ..of_outputs(window, bytes, kept, 0)? };
         let of = |costs: &_| Self::new(reached(window), 4 * MOST_RUN, costs);
         // Where rows are so long that they have no room otherwise, more is asked for.
         of(&costs).or_else(|| of(&Costs { most_bytes: LONG_BYTES, ..costs }))
@@ -44,7 +47,15 @@ impl Bands {
         };
         let moved = move |rows: u64| (reach(rows) * narrow + rows * u64::from(stride) * wide) * bytes;
         let plane_bytes = (whole * narrow + height * wide) * bytes;
-        let costs = Costs { planes: window.planes, height: rows, plane_bytes, most_bytes: MOST_BYTES, moved, shared };
+        let costs = Costs {
+            planes: window.planes,
+            height: rows,
+            plane_bytes,
+            most_bytes: MOST_BYTES,
+            threads: 0,
+            moved,
+            shared,
+        };
         Self::new(window.input[1], 4 * MOST_RUN, &costs)
     }
 }

@@ -34,6 +34,8 @@ pub const FEWER_BLOCKS: u32 = 5;
 
 /// Bytes of shared memory of a block, at most: what needs no leave of the driver.
 const MOST_BYTES: u64 = 48 * 1024;
+/// Bytes of shared memory of a multiprocessor, at most.
+const MULTIPROCESSOR_BYTES: u64 = 227 * 1024;
 /// Bytes from which on a multiprocessor has room for fewer blocks than it has threads for.
 const ROOM_BYTES: f64 = 26.0 * 1024.0;
 /// Bytes that are worth a block: below, its start and its end take longer than what it moves.
@@ -83,6 +85,8 @@ struct Costs<C: Fn(u64) -> u64, S: Fn(u64, u64) -> u64> {
     plane_bytes: u64,
     /// Bytes of shared memory of a block, at most.
     most_bytes: u64,
+    /// Threads that a multiprocessor should have at work, where instructions bound the pass.
+    threads: u32,
     /// Bytes that a block moves for as many rows.
     moved: C,
     /// Bytes of shared memory for as many rows of each of as many planes.
@@ -193,7 +197,10 @@ impl Bands {
                 let threads = (columns * groups).next_multiple_of(warp::WARP_SIZE);
                 let at_work = f64::from(columns * groups) / f64::from(threads);
                 let once = f64::from(run) / (f64::from(run) + ONCE);
-                let worth = worth * (0.5 + 0.5 * at_work) * once;
+                let shared = (costs.shared)((run * groups).min(costs.height).into(), 1);
+                let resident = (MULTIPROCESSOR_BYTES / shared.max(1)) as f64 * f64::from(threads);
+                let enough = (resident / f64::from(costs.threads.max(1))).min(1.0);
+                let worth = worth * (0.5 + 0.5 * at_work) * once * (0.5 + 0.5 * enough);
                 if best.is_none_or(|(of_best, ..)| worth > of_best) {
                     best = Some((worth, run, groups));
                 }

@@ -25,6 +25,7 @@ impl Bands {
             height: window.output[0],
             plane_bytes: height * line + whole * outputs,
             most_bytes: MOST_BYTES,
+            threads: 0,
             moved: |rows| reach(rows) * line + rows * outputs,
             shared: |rows, depth| staged_bytes(depth * line * if rows == whole { height } else { reach(rows) }),
         };
