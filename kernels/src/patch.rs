@@ -76,17 +76,19 @@ pub(crate) struct Shares {
 
 /// `dx = what the outputs give + beta * dx` over this thread's patches, for windows of `SIZE` by `SIZE` positions, two apart
 /// and padded by `PADDING`: `load(inside, output)` of all outputs over a patch at once, whose elements begin at `output` if they
-/// are `inside`, `shares(loaded, row, column)` of each, and `add(sum, share, index, position)` for each input that the output's
+/// are `inside`, or `none`, `shares(loaded, row, column)` of each, and `add(sum, share, index, position)` for each input that the output's
 /// window has at `position`. Inputs get what outputs give in the outputs' order.
 ///
 /// # Safety
 /// `dx` holds the window's inputs, and begins at a multiple of 16 bytes; the window is such.
 #[inline(always)]
+#[allow(clippy::too_many_arguments, reason = "functions, each of one step")]
 pub(crate) unsafe fn gather<T: Storage, G: Copy, const SIZE: u32, const PADDING: u32>(
     dx: GlobalMut<T>,
     beta: f32,
     window: &Window<Nhwc>,
     patches: &Patches,
+    none: G,
     load: impl Fn(bool, usize) -> G,
     shares: impl Fn(G, u32, u32) -> Shares,
     add: impl Fn(f32, f32, u32, u32) -> f32,
@@ -107,14 +109,21 @@ pub(crate) unsafe fn gather<T: Storage, G: Copy, const SIZE: u32, const PADDING:
             let [row, column] = corner.map(|output| output.cast_signed() as isize);
             let (line, pixel) = (window.output_line() as isize, window.pixel() as isize);
             let origin = window.output_plane(plane) as isize + row * line + column * pixel + channel as isize;
-            let (rows, columns) = ([corner[0], corner[0].wrapping_add(1)], [corner[1], corner[1].wrapping_add(1)]);
             // All loads first: asked for where it is used, each would be waited for before the next.
-            let load = |i: usize, j: usize| {
-                let there = (two || i + j == 0) & (rows[i] < window.output[0]) & (columns[j] < window.output[1]);
-                load(there, (origin + i as isize * line + j as isize * pixel).cast_unsigned())
+            let mut loaded = [[none; 2]; 2];
+            unrolled!(I in [0 1] {
+                unrolled!(J in [0 1] {
+                    if two || I + J == 0 {
+                        let (row, column) = (corner[0].wrapping_add(I as u32), corner[1].wrapping_add(J as u32));
+                        let inside = (row < window.output[0]) & (column < window.output[1]);
+                        let output = origin + I as isize * line + J as isize * pixel;
+                        loaded[I][J] = load(inside, output.cast_unsigned());
+                    }
+                });
+            });
+            let shares = |i: usize, j: usize| {
+                shares(loaded[i][j], corner[0].wrapping_add(i as u32), corner[1].wrapping_add(j as u32))
             };
-            let loaded = [[load(0, 0), load(0, 1)], [load(1, 0), load(1, 1)]];
-            let shares = |i: usize, j: usize| shares(loaded[i][j], rows[i], columns[j]);
             let given = [[shares(0, 0), shares(0, 1)], [shares(1, 0), shares(1, 1)]];
             let mut sums = [[[0.0; LANES]; PIXELS]; ROWS];
             unrolled!(I in [0 1] {

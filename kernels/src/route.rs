@@ -19,7 +19,9 @@ use crate::band::cells::{self, Given, inputs_of_cells, outputs_of_cells};
 use crate::band::{self, Bands, Block, Span, Staged, Tile, pairs};
 use crate::elementwise::{get, put};
 use crate::patch::{self, Patches, Shares};
-use crate::window::{Covering, FEWER_BLOCKS, Nchw, Nhwc, Order, Pixel, Position, THREADS, Tiling, Window};
+use crate::window::{
+    Covering, FEWER_BLOCKS, FEWEST_BLOCKS, Nchw, Nhwc, Order, Pixel, Position, THREADS, Tiling, Window,
+};
 
 /// `dx = sum of dy over the outputs whose index names the input + beta * dx`. An index past the window's last position
 /// names none.
@@ -84,7 +86,7 @@ pub unsafe fn route_backward<T: Storage, L: Order, P: Position>(
 /// `indices` where four elements may be loaded at once, and `patches` are the window's, with the launch's grid and block.
 #[kernel(
     max_threads = THREADS,
-    min_blocks = FEWER_BLOCKS,
+    min_blocks = FEWEST_BLOCKS,
     instances(T = [f32, f16, bf16], (SIZE, PADDING) = [(2, 0), (3, 0), (3, 1)])
 )]
 pub unsafe fn route_backward_patch<T: Storage, const SIZE: u32, const PADDING: u32>(
@@ -101,8 +103,9 @@ pub unsafe fn route_backward_patch<T: Storage, const SIZE: u32, const PADDING: u
             share: dy.load4_if(inside, output, Vec4::splat(T::from_f32(0.0))).map(T::to_f32).to_array(),
             position: indices.load4_if(inside, output, Vec4::splat(u8::MAX)).map(u32::from).to_array(),
         };
+        let none = Shares { share: [0.0; 4], position: [u32::MAX; 4] };
         let shares = |shares: Shares, _, _| shares;
-        patch::gather::<T, _, SIZE, PADDING>(dx, beta, &window, &patches, load, shares, named);
+        patch::gather::<T, _, SIZE, PADDING>(dx, beta, &window, &patches, none, load, shares, named);
     }
 }
 

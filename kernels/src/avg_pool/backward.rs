@@ -70,12 +70,13 @@ pub unsafe fn avg_pool_backward_patch<T: Storage, const SIZE: u32, const PADDING
     let add = |sum: f32, share: f32, _, _| sum + share;
     // SAFETY: the caller's; `gather` asks for outputs that are there, and says where others are not.
     unsafe {
-        let load = |inside, output| dy.load4_if(inside, output, Vec4::splat(T::from_f32(0.0)));
+        let none = Vec4::splat(T::from_f32(0.0));
+        let load = |inside, output| dy.load4_if(inside, output, none);
         let shares = |dy: Vec4<T>, row, column| {
             let share = quotients.of(&window, dy.map(T::to_f32).to_array(), row, column);
             Shares { share, position: [0; 4] }
         };
-        patch::gather::<T, _, SIZE, PADDING>(dx, beta, &window, &patches, load, shares, add);
+        patch::gather::<T, _, SIZE, PADDING>(dx, beta, &window, &patches, none, load, shares, add);
     }
 }
 

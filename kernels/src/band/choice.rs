@@ -12,6 +12,8 @@ use crate::window::Divider;
 
 /// Bytes of shared memory of a block, at most: what needs no leave of the driver.
 pub(super) const MOST_BYTES: u64 = 48 * 1024;
+/// Bytes of shared memory of a multiprocessor, at most.
+const MULTIPROCESSOR_BYTES: u64 = 227 * 1024;
 /// Bytes from which on a multiprocessor has room for fewer blocks than it has threads for.
 const ROOM_BYTES: f64 = 26.0 * 1024.0;
 /// Bytes that are worth a block: below, its start and its end take longer than what it moves.
@@ -43,19 +45,21 @@ pub(super) struct Weights {
     pub(super) once: f64,
     /// What a block gains by many threads, of 1: they work while others of it wait.
     pub(super) many: f64,
+    /// Threads that a multiprocessor should have at work, where instructions bound the pass.
+    pub(super) at_work: u32,
     /// Whether the threads of all planes of a block count together.
     pub(super) together: bool,
 }
 
 impl Weights {
     /// Of kernels that are bound by their instructions.
-    pub(super) const HEAVY: Self = Self { most_run: 8, once: 1.5, many: 0.0, together: false };
+    pub(super) const HEAVY: Self = Self { most_run: 8, once: 1.5, many: 0.0, at_work: 0, together: false };
 
     /// Of kernels that do little with an element of so many bytes, and `again` a row that the run before did. Where elements
     /// have four bytes, memory all but hides what a thread does once.
     pub(super) fn light(bytes: usize, again: f64) -> Self {
         let once = if bytes < 4 { 0.5 + again } else { 0.05 };
-        Self { most_run: 14, once, many: 0.05, together: true }
+        Self { most_run: 14, once, many: 0.05, at_work: 0, together: true }
     }
 }
 
@@ -115,7 +119,10 @@ impl Bands {
                 let at_work = f64::from(columns * groups * depth) / f64::from(threads);
                 let once = f64::from(run) / (f64::from(run) + weights.once);
                 let many = 1.0 - weights.many * (1.0 - f64::from(threads) / f64::from(THREADS));
-                let worth = worth * (0.5 + 0.5 * at_work) * once * many;
+                let shared = (costs.shared)(rows.into(), 1);
+                let resident = (MULTIPROCESSOR_BYTES / shared.max(1)) as f64 * f64::from(threads);
+                let enough = (resident / f64::from(weights.at_work.max(1))).min(1.0);
+                let worth = worth * (0.5 + 0.5 * at_work) * once * many * (0.5 + 0.5 * enough);
                 if best.is_none_or(|(of_best, ..)| worth > of_best) {
                     best = Some((worth, run, groups));
                 }

@@ -15,6 +15,8 @@ const LONG_BYTES: u64 = 96 * 1024;
 
 /// As kernels bound by their instructions, with longer runs.
 const WEIGHTS: Weights = Weights { most_run: 32, ..Weights::HEAVY };
+/// Of columns: with half as many threads at work windows of 7×7 positions took a fifth longer.
+const COLUMNS: Weights = Weights { at_work: 1024, ..WEIGHTS };
 
 /// Columns that the windows of a row reach over, padding and all.
 pub fn reached(window: &Window<Nchw>) -> u32 {
@@ -26,7 +28,7 @@ impl Bands {
     /// left for each column of each row.
     pub fn of_columns(window: &Window<Nchw>, bytes: usize, kept: &[usize]) -> Option<(Self, BandLaunch)> {
         let costs = of_outputs(window, bytes, kept, 0)?;
-        let of = |costs: &_| Self::new(reached(window), WEIGHTS, costs);
+        let of = |costs: &_| Self::new(reached(window), COLUMNS, costs);
         // Where rows are so long that they have no room otherwise, more is asked for.
         of(&costs).or_else(|| of(&Costs { most_bytes: LONG_BYTES, ..costs }))
     }

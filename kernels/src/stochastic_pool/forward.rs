@@ -11,7 +11,9 @@ use crate::band::slide::{slide, stage};
 use crate::band::{self, Bands, Block, pairs};
 use crate::patch::{self, Patches};
 use crate::philox;
-use crate::window::{FEWER_BLOCKS, Nchw, Nhwc, Order, Pixel, Position, THREADS, Tiling, Window, for_each_of};
+use crate::window::{
+    FEWER_BLOCKS, FEWEST_BLOCKS, Nchw, Nhwc, Order, Pixel, Position, THREADS, Tiling, Window, for_each_of,
+};
 
 /// Blocks that a multiprocessor has room for at least, where a thread keeps the elements of four windows: 128 registers.
 const PATCH_BLOCKS: u32 = 2;
@@ -101,7 +103,7 @@ pub unsafe fn stochastic_pool_forward_band<T: Storage, const SIZE: usize, const 
 /// are of pairs.
 #[kernel(
     max_threads = band::THREADS,
-    min_blocks = pairs::MIN_BLOCKS,
+    min_blocks = FEWEST_BLOCKS,
     instances(T = [f32, f16, bf16], (SIZE, PADDING) = [(2, 0), (3, 0), (3, 1)])
 )]
 pub unsafe fn stochastic_pool_forward_pairs<T: Storage, const SIZE: usize, const PADDING: u32>(

@@ -15,8 +15,9 @@ const STEPS: u32 = 8;
 /// Lanes that have columns, of a hundred, from which on instructions do not bound a pass that memory may.
 const BUSY: u32 = 60;
 
-/// Steps that a part stores, at most. Where memory bounds the pass, short parts are faster (measured;
-/// suspected: what warps read and write at a time lies in fewer planes). Where instructions do, or few lanes are busy, what windows reach over costs more than that.
+/// Steps that a part stores, at most. Where memory bounds the pass, short parts are faster (measured; suspected: what warps read
+/// and write at a time lies in fewer planes). Where instructions do, or few lanes are busy, what windows reach over costs
+/// more than that.
 const fn most_steps(pass: Pass, size: u32, element: u32, whole: bool, busy: bool) -> u32 {
     match (pass, size, element) {
         (Pass::Backward, 3, 4) if busy => 4,
