@@ -167,7 +167,10 @@ impl Block {
     /// Over the outputs of windows without dilation, of whose inputs an element has `bytes`, with so many bytes more for each
     /// block; and the launch.
     pub fn of_outputs(window: &Window<Nchw>, bytes: usize, more: usize) -> Option<(Self, BandLaunch)> {
-        Self::new(&of_outputs(window, bytes, &[], more)?)
+        if window.dilation != [1, 1] {
+            return None;
+        }
+        Self::new(&of_outputs(window, bytes, &[], more))
     }
 
     /// Over the inputs of windows, of whose outputs an element has `bytes`, those of each tensor, and four for the sum of each
@@ -217,10 +220,7 @@ pub(super) fn of_outputs(
     bytes: usize,
     kept: &[usize],
     more: usize,
-) -> Option<Costs<impl Fn(u64) -> u64, impl Fn(u64, u64) -> u64>> {
-    if window.dilation != [1, 1] {
-        return None;
-    }
+) -> Costs<impl Fn(u64) -> u64, impl Fn(u64, u64) -> u64> {
     let [height, stride, size] = [window.input, window.stride, window.size].map(|pair| u64::from(pair[0]));
     let [wide, narrow, bytes] = [window.input[1].into(), window.output[1].into(), bytes as u64];
     let reach = move |rows: u64| height.min((rows - 1) * stride + size);
@@ -233,7 +233,7 @@ pub(super) fn of_outputs(
     let moved = move |rows: u64| (reach(rows) * wide + rows * narrow) * bytes;
     let plane_bytes = (height * wide + whole * narrow) * bytes;
     let (planes, height) = (window.planes, window.output[0]);
-    Some(Costs { planes, height, plane_bytes, most_bytes: MOST_BYTES, moved, shared })
+    Costs { planes, height, plane_bytes, most_bytes: MOST_BYTES, moved, shared }
 }
 
 /// What bands of inputs cost: of their outputs an element has `bytes`, those of each tensor; a row of outputs and column of

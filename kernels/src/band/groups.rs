@@ -27,7 +27,10 @@ impl Bands {
     /// Over the [`reached`] columns by rows of outputs, of windows without dilation; an input has `bytes`, and `kept` bytes are
     /// left for each column of each row.
     pub fn of_columns(window: &Window<Nchw>, bytes: usize, kept: &[usize]) -> Option<(Self, BandLaunch)> {
-        let costs = of_outputs(window, bytes, kept, 0)?;
+        if window.dilation != [1, 1] {
+            return None;
+        }
+        let costs = of_outputs(window, bytes, kept, 0);
         let of = |costs: &_| Self::new(reached(window), COLUMNS, costs);
         // Where rows are so long that they have no room otherwise, more is asked for.
         of(&costs).or_else(|| of(&Costs { most_bytes: LONG_BYTES, ..costs }))

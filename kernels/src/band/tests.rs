@@ -39,7 +39,7 @@ fn runs_cover(what: &str, (bands, launch): &(Bands, BandLaunch), [height, width]
 
 #[test]
 fn bands_cover_every_row_within_the_limits() {
-    let mut found = [0; 7];
+    let mut found = [0; 9];
     for window in windows() {
         let what = format!("{window:?}");
         let cells = window.input.map(|length| length.div_ceil(2));
@@ -56,6 +56,17 @@ fn bands_cover_every_row_within_the_limits() {
             let inputs = Bands::of_inputs(&window, bytes).inspect(|found| runs_cover(&what, found, window.input));
             let outputs = Block::of_outputs(&window, bytes, 1024);
             let outputs = outputs.inspect(|(block, launch)| covers(&what, block, launch, window.output[0]));
+            let columns = Bands::of_columns(&window, bytes, &[4, 4]);
+            let columns = columns.filter(|(_, launch)| u64::from(launch.shared) <= MOST_BYTES);
+            let columns =
+                columns.inspect(|found| runs_cover(&what, found, [window.output[0], groups::reached(&window)]));
+            let whole = window.size[0] / window.stride[0];
+            let grouped = Bands::of_groups(&window, whole, bytes, window.output[1] + 2).filter(|_| whole > 0);
+            let grouped = grouped.inspect(|found| {
+                let group = |row: u32| (row + window.padding[0]) / window.stride[0];
+                let groups = group(window.input[0] - 1) + 1 - group(0);
+                runs_cover(&what, found, [groups, window.input[1]]);
+            });
             let routed = Block::of_inputs(&window, &[bytes, 2]);
             let routed = routed.inspect(|(block, launch, rows)| {
                 covers(&what, block, launch, window.input[0]);
@@ -69,6 +80,8 @@ fn bands_cover_every_row_within_the_limits() {
                 routed.is_some(),
                 of_pairs.is_some(),
                 cells_pairs.is_some(),
+                columns.is_some(),
+                grouped.is_some(),
             ];
             found.iter_mut().zip(there).for_each(|(found, there)| *found += usize::from(there));
         }

@@ -178,7 +178,7 @@ fn a_wait_is_one_for_all_where_nothing_stands_before_it() {
         parameter.to_owned(),
         format!("{parameter}\tld.global.b32 \t%r1, [%rd2];\n{wait}"),
         format!("\t@%p1 bra \t$L__BB0_2;\n{wait}$L__BB0_2:\n"),
-        format!("\t// griddepcontrol.wait;\n"),
+        "\t// griddepcontrol.wait;\n".to_owned(),
     ] {
         let bad = entry(&bad);
         assert!(!all_wait(&bad).unwrap(), "{bad}");

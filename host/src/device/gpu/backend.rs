@@ -11,20 +11,20 @@ use super::emulated::{Emulated, pointer};
 use crate::Result;
 
 pub enum Backend {
-    Driver(Driver),
+    Driver(Box<Driver>),
     Emulated(Emulated),
 }
 
 impl Backend {
     pub fn driver(ordinal: u32) -> Result<Self> {
-        Ok(Self::Driver(Driver::open(ordinal)?))
+        Ok(Self::Driver(Box::new(Driver::open(ordinal)?)))
     }
 
     /// # Safety
     /// The stream is one of this GPU's primary context and outlives the backend.
     pub unsafe fn driver_on_stream(ordinal: u32, stream: *mut core::ffi::c_void) -> Result<Self> {
         // SAFETY: the caller's.
-        Ok(Self::Driver(unsafe { Driver::open_on_stream(ordinal, stream)? }))
+        Ok(Self::Driver(Box::new(unsafe { Driver::open_on_stream(ordinal, stream)? })))
     }
 
     pub fn emulated() -> Self {

@@ -247,11 +247,7 @@ impl Gpu {
         }
         self.check_buffers(&kernel)?;
         explain::launch(K::KERNEL.name, dims);
-        let driver = match self.backend() {
-            Backend::Driver(driver) => Some(driver),
-            Backend::Emulated(_) => None,
-        };
-        if !self.inner.recording.launch(driver, module, dims, &kernel)? {
+        if !self.inner.recording.launch(self.driver(), module, dims, &kernel)? {
             return Ok(());
         }
         // SAFETY: passed on to the caller; the buffers are this GPU's, checked above.

@@ -48,7 +48,8 @@ impl Mark {
 }
 
 impl Gpu {
-    fn driver(&self) -> Option<&Driver> {
+    /// The driver's side; `None` if the GPU is emulated.
+    pub(super) fn driver(&self) -> Option<&Driver> {
         match self.backend() {
             Backend::Driver(driver) => Some(driver),
             Backend::Emulated(_) => None,
