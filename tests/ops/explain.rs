@@ -105,7 +105,7 @@ fn says_once() -> Outcome {
          warp an output: the window is large, and outputs are few, or it is very large and a band of rows has no room"
             .to_owned(),
         format!(
-            "max_pool_forward_any_f32_u8 grid 1 block 256 shared 3360 bytes: {five} dilation 1x1 over 9x9 row-major: by \
+            "max_pool_forward_columns_f32_u8_0_0 grid 1 block 128 shared 4176 bytes: {five} dilation 1x1 over 9x9 row-major: by \
                  bands of rows in shared memory, which have room; the size has no kernel of its own"
         ),
         format!(
@@ -135,7 +135,11 @@ fn says_once() -> Outcome {
             "gaussian_pool_backward_strips_f32_1 grid 1 block 256 shared 10608 bytes: {other}: {by_strips}: {size}"
         ),
     ];
-    assert_eq!(said(Some("1"))?, expected.map(|line| format!("ferrolayer: {line}")));
+    let said_so = said(Some("1"))?;
+    assert_eq!(said_so.len(), expected.len(), "{said_so:#?}");
+    for (said, expected) in said_so.iter().zip(expected) {
+        assert_eq!(*said, format!("ferrolayer: {expected}"));
+    }
     for off in [None, Some(""), Some("0")] {
         assert_eq!(said(off)?, [""; 0], "{off:?}");
     }

@@ -29,6 +29,10 @@ fn no_memory_is_an_error(device: &Device) -> Outcome {
         other => return Err(format!("{:?}", other.map(|tensor| tensor.len())).into()),
     }
     assert_eq!(Tensor::<f32>::zeros(device, &[3])?.to_vec()?, [0.0; 3]);
+    if let Device::Gpu(gpu) = device {
+        gpu.trim()?;
+        assert_eq!(Tensor::<f32>::zeros(device, &[3])?.to_vec()?, [0.0; 3]);
+    }
     Ok(())
 }
 
@@ -75,6 +79,9 @@ fn no_memory_in_a_pass(gpu: &Device) -> Outcome {
     drop((large, small, rest));
     let again = take_all(gpu, 1 << 30)?.len();
     assert!(again >= most, "{again} GiB of {most}");
+    // Other processes have it only when it is given back.
+    let Device::Gpu(gpu) = gpu else { unreachable!("a test of GPUs") };
+    gpu.trim()?;
     Ok(())
 }
 

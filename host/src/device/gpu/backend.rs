@@ -169,6 +169,13 @@ impl Backend {
             Self::Emulated(_) => Ok(()),
         }
     }
+
+    pub fn trim(&self) -> Result<()> {
+        match self {
+            Self::Driver(driver) => driver.trim(),
+            Self::Emulated(_) => Ok(()),
+        }
+    }
 }
 
 impl Display for Backend {

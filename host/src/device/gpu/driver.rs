@@ -65,27 +65,34 @@ impl Driver {
             return Ok(address);
         }
         let address = match libcuda::alloc_async(bytes, &self.stream) {
-            Err(error) if error.code == OUT_OF_MEMORY => {
-                // What this process has freed and keeps for later may be in pieces too small: without these it may do.
-                self.free_spare();
-                self.synchronize()?;
-                self.told(libcuda::trim_pool(&self.card.context, 0), during)?;
-                let again = self.told(libcuda::alloc_async(bytes, &self.stream), during);
-                again.map_err(|error| self.out_of_memory(error, bytes))?
+            // What this process has freed and keeps for later may be in pieces too small: without these it may do.
+            Err(error) if error.code == OUT_OF_MEMORY && !captured => {
+                self.trim()?;
+                libcuda::alloc_async(bytes, &self.stream)
             }
-            result => self.told(result, during)?,
+            result => result,
         };
+        let address = self.told(address, during).map_err(|error| self.out_of_memory(error, bytes))?;
         if let Some(mut spare) = self.spare().filter(|_| captured) {
             spare.is_captured(address);
         }
         Ok(address)
     }
 
+    /// Waits for the stream, and gives back to the driver what was freed on it, and what the GPU's pool keeps that is free.
+    pub fn trim(&self) -> Result<()> {
+        // First, so that nothing is queued on a stream that is captured: this fails there.
+        self.synchronize()?;
+        self.free_spare();
+        self.synchronize()?;
+        self.told(libcuda::trim_pool(&self.card.context, 0), || format!("giving back memory of {}", self.card.name))
+    }
+
     fn spare(&self) -> Option<MutexGuard<'_, Spare>> {
         self.spare.as_ref().map(|spare| spare.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Gives back to the driver what was freed and kept.
+    /// Frees what was freed and kept.
     fn free_spare(&self) {
         let pieces = self.spare().map_or_else(Vec::new, |mut spare| spare.drain().collect());
         for address in pieces {

@@ -295,6 +295,17 @@ impl Gpu {
         self.backend().synchronize()
     }
 
+    /// Waits as [`Gpu::synchronize`] does, then gives back the memory of tensors that are gone, for other processes to have: as
+    /// long as this one runs, it keeps that for its own tensors otherwise. What other streams of the GPU keep of small tensors
+    /// stays theirs.
+    ///
+    /// # Errors
+    /// [`Gpu::synchronize`]'s.
+    pub fn trim(&self) -> Result<()> {
+        self.inner.recording.refuse(|| format!("giving back memory of {self}"))?;
+        self.backend().trim()
+    }
+
     /// Seconds that the GPU takes for what `work` queues, by its own clock; waits for it.
     ///
     /// # Errors
