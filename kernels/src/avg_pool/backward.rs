@@ -261,7 +261,7 @@ pub unsafe fn avg_pool_backward_groups<T: Storage, const STRIDE: usize, const GR
     let before = covering.last(&window, 0, 0);
     let end = least(span.rows[1] + before, window.output[0]);
     let rows = [least((span.rows[0] + before).saturating_sub(groups), end), end];
-    let (lines, width) = (rows[1] - rows[0], given_width(&window, groups));
+    let (lines, width) = (rows[1] - rows[0], given.width);
     // SAFETY: the launch's shared memory is for these rows and for what they give; the inputs exist.
     unsafe {
         let dy = Staged::copy(dynamic_shared::<T>(), dy, &span, rows, window.output);

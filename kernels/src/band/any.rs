@@ -20,7 +20,7 @@ const MOST_TRIED: u32 = 4096;
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lines {
-    width: u32,
+    pub(crate) width: u32,
     by_width: Divider,
     by_height: Divider,
 }

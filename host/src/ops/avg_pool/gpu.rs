@@ -59,12 +59,12 @@ impl<T: Real> OnGpu for Forward<'_, T> {
                     });
                 }
                 if let Some(window) = channels_last(&window) {
-                for_padded!(window, Patches::of_outputs(&window) => SIZE: usize, PADDING, (patches, grid, block), {
-                    let _why = Kernels::Patches.because(&window);
-                    let forward = AvgPoolForwardPatch::<S, SIZE, PADDING> { x, y, window, divisor, patches };
-                    // SAFETY: as below; the geometry fits.
-                    return unsafe { gpu.launch(LaunchDims::new(grid, block), forward) };
-                });
+                    for_padded!(window, Patches::of_outputs(&window) => SIZE: usize, PADDING, (patches, grid, block), {
+                        let _why = Kernels::Patches.because(&window);
+                        let forward = AvgPoolForwardPatch::<S, SIZE, PADDING> { x, y, window, divisor, patches };
+                        // SAFETY: as below; the geometry fits.
+                        return unsafe { gpu.launch(LaunchDims::new(grid, block), forward) };
+                    });
                 }
                 if let Some(window) = row_major(&window) {
                     let bands = Bands::of_columns(&window, size_of::<S>(), &[size_of::<f32>()]);
@@ -119,13 +119,13 @@ impl<T: Real> OnGpu for Backward<'_, T> {
                     });
                 }
                 if let Some(window) = channels_last(&window) {
-                for_padded!(window, Patches::of_inputs(&window) => SIZE: u32, PADDING, (patches, grid, block), {
-                    let _why = Kernels::Patches.because(&window);
-                    let backward =
-                        AvgPoolBackwardPatch::<S, SIZE, PADDING> { dy, dx, beta, window, divisor, patches };
-                    // SAFETY: as below; the geometry fits.
-                    return unsafe { gpu.launch(LaunchDims::new(grid, block), backward) };
-                });
+                    for_padded!(window, Patches::of_inputs(&window) => SIZE: u32, PADDING, (patches, grid, block), {
+                        let _why = Kernels::Patches.because(&window);
+                        let backward =
+                            AvgPoolBackwardPatch::<S, SIZE, PADDING> { dy, dx, beta, window, divisor, patches };
+                        // SAFETY: as below; the geometry fits.
+                        return unsafe { gpu.launch(LaunchDims::new(grid, block), backward) };
+                    });
                 }
                 let covering = Covering::new(&window);
                 if let Some(window) = row_major(&window) {

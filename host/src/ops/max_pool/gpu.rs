@@ -48,12 +48,12 @@ impl<T: Real> OnGpu for Forward<'_, T> {
                     });
                 }
                 if let Some(window) = channels_last(&window) {
-                for_padded!(window, Patches::of_outputs(&window) => SIZE: usize, PADDING, (patches, grid, block), {
-                    let _why = Kernels::Patches.because(&window);
-                    let forward = MaxPoolForwardPatch::<S, SIZE, PADDING> { x, y, indices, window, patches };
-                    // SAFETY: as `any_window`'s; the geometry fits.
-                    return unsafe { gpu.launch(LaunchDims::new(grid, block), forward) };
-                });
+                    for_padded!(window, Patches::of_outputs(&window) => SIZE: usize, PADDING, (patches, grid, block), {
+                        let _why = Kernels::Patches.because(&window);
+                        let forward = MaxPoolForwardPatch::<S, SIZE, PADDING> { x, y, indices, window, patches };
+                        // SAFETY: as `any_window`'s; the geometry fits.
+                        return unsafe { gpu.launch(LaunchDims::new(grid, block), forward) };
+                    });
                 }
                 any_window::<S, L, u8>(gpu, x, y, indices, window)
             })

@@ -35,12 +35,12 @@ impl<T: Real> OnGpu for Backward<'_, T> {
                         });
                     }
                     if let Some(window) = channels_last(&window) {
-                    for_padded!(window, Patches::of_inputs(&window) => SIZE: u32, PADDING, (patches, grid, block), {
-                        let _why = Kernels::Patches.because(&window);
-                        let route = RouteBackwardPatch::<S, SIZE, PADDING> { dy, indices, dx, beta, window, patches };
-                        // SAFETY: as below; the geometry fits.
-                        return unsafe { gpu.launch(LaunchDims::new(grid, block), route) };
-                    });
+                        for_padded!(window, Patches::of_inputs(&window) => SIZE: u32, PADDING, (patches, grid, block), {
+                            let _why = Kernels::Patches.because(&window);
+                            let route = RouteBackwardPatch::<S, SIZE, PADDING> { dy, indices, dx, beta, window, patches };
+                            // SAFETY: as below; the geometry fits.
+                            return unsafe { gpu.launch(LaunchDims::new(grid, block), route) };
+                        });
                     }
                 }
                 let covering = Covering::new(&window);
