@@ -108,7 +108,7 @@ pub unsafe fn max_pool_forward_columns<T: Storage, P: Position, const STRIDE: us
     }
 }
 
-/// As [`max_pool_forward`], [a warp an output](crate::warps).
+/// As [`max_pool_forward`](super::max_pool_forward), [a warp an output](crate::warps).
 ///
 /// # Safety
 /// The module's, but for the tiling; `warps` are over the window's outputs, with the launch's grid.

@@ -8,8 +8,8 @@ use crate::band::{self, Bands, pairs};
 use crate::patch::{self, Patches};
 use crate::window::{FEWEST_BLOCKS, Nchw, Nhwc, Position, THREADS, Window, for_each_of};
 
-/// As [`max_pool_forward`], by [patches](crate::patch), for windows of `SIZE` by `SIZE` positions, two apart, padded by
-/// `PADDING`.
+/// As [`max_pool_forward`](super::max_pool_forward), by [patches](crate::patch), for windows of `SIZE` by `SIZE`
+/// positions, two apart, padded by `PADDING`.
 ///
 /// # Safety
 /// The module's, but for the tiling; the window is such; memory begins at multiples of 16 bytes, and `patches` are of the
@@ -88,7 +88,8 @@ macro_rules! with_or_without {
     };
 }
 
-/// As [`max_pool_forward`], by [bands](crate::band), for windows of `SIZE` by `SIZE` positions, `STRIDE` apart.
+/// As [`max_pool_forward`](super::max_pool_forward), by [bands](crate::band), for windows of `SIZE` by `SIZE` positions,
+/// `STRIDE` apart.
 ///
 /// # Safety
 /// The module's, but for the tiling; the window is such, without dilation; `x` begins at a multiple of 16 bytes, and `bands`

@@ -36,7 +36,7 @@ pub unsafe fn stochastic_pool_inference<T: Storage, L: Order>(
 /// As [`stochastic_pool_inference`], by [bands](crate::band), for windows of any size.
 ///
 /// # Safety
-/// As [`stochastic_pool_forward_any`]'s.
+/// As [`stochastic_pool_forward_any`](super::stochastic_pool_forward_any)'s.
 #[kernel(max_threads = band::THREADS, min_blocks = FEWER_BLOCKS, instances(T = [f32, f16, bf16]))]
 pub unsafe fn stochastic_pool_inference_any<T: Storage>(
     x: Global<T>,
