@@ -3,12 +3,15 @@
 use ferrolayer::ops::Window;
 use ferrolayer::ops::stochastic_pool::{self, Indices, Output, Random};
 use ferrolayer::testing::{assert_close, gradcheck_fn};
-use ferrolayer::{DType, Device, Error, Layout, Out, Real, Tensor, bf16, f16};
+use ferrolayer::{DType, Device, Layout, Out, Real, Tensor, bf16, f16};
 use kernels::philox;
 
 use crate::huge::{self, Huge};
-use crate::max_pool::{Case, LAYOUTS, awkward, cases, in_both_layouts, positions, strides_like, strides_of};
+use crate::max_pool::{Case, awkward, cases, in_both_layouts, positions, strides_like, strides_of};
 use crate::support::*;
+
+mod draws;
+mod errors;
 
 pub fn tests() -> Vec<Trial> {
     let mut tests = vec![
@@ -20,25 +23,14 @@ pub fn tests() -> Vec<Trial> {
         on_cpu("stochastic_pool::matches_the_definition_on_random_windows", || {
             for_random(200, cases(1), |case| in_both_layouts(|layout| matches_the_definition::<f32>(&case, layout)))
         }),
-        on_cpu("stochastic_pool::draws_by_the_probabilities::over_outputs", draws_over_outputs::<f32>),
-        on_cpu("stochastic_pool::draws_by_the_probabilities::over_outputs_in_f64", draws_over_outputs::<f64>),
-        on_cpu("stochastic_pool::draws_by_the_probabilities::over_passes", draws_over_passes),
-        on_cpu("stochastic_pool::draws_alike_in_both_layouts", draws_alike_in_both_layouts),
-        on_cpu("stochastic_pool::draws_again_and_anew", || draws_again_and_anew(&Device::cpu())),
-        on_cpu("stochastic_pool::draws_at_a_state_and_leaves_it", || draws_at_a_state(&Device::cpu())),
         on_cpu("stochastic_pool::gradient_matches_finite_difference", gradient_matches_finite_difference),
         on_cpu("stochastic_pool::edge_values", || edge_values(&Device::cpu())),
         on_cpu("stochastic_pool::edge_windows_of_zeros", || windows_of_zeros(&Device::cpu())),
         on_cpu("stochastic_pool::edge_index_types", || index_types(&Device::cpu())),
         on_cpu("stochastic_pool::edge_empty_batch", || empty_batch(&Device::cpu())),
-        on_cpu("stochastic_pool::rejects_other_dimensions", rejects_other_dimensions),
-        on_cpu("stochastic_pool::rejects_other_layouts", rejects_other_layouts),
-        on_cpu("stochastic_pool::rejects_dilation", rejects_dilation),
-        on_cpu("stochastic_pool::rejects_too_many_positions", rejects_too_many_positions),
-        on_cpu("stochastic_pool::rejects_indices_of_other_types", rejects_indices_of_other_types),
-        on_cpu("stochastic_pool::rejects_tensors_elsewhere", rejects_tensors_elsewhere),
-        on_cpu("stochastic_pool::rejects_f64_on_a_gpu", rejects_f64_on_a_gpu),
     ];
+    tests.extend(draws::tests());
+    tests.extend(errors::tests());
     tests.extend(on_each_gpu("stochastic_pool::worked_example", worked_example));
     tests.extend(on_each_gpu("stochastic_pool::matches_cpu::f32", |gpu| match_cpu::<f32>(gpu, &chosen())));
     tests.extend(on_each_gpu("stochastic_pool::matches_cpu::f16", |gpu| match_cpu::<f16>(gpu, &chosen())));
@@ -46,8 +38,6 @@ pub fn tests() -> Vec<Trial> {
     tests.extend(on_each_gpu("stochastic_pool::matches_cpu_on_random_windows", |gpu| {
         for_random(10, cases(1), |case| match_cpu::<f32>(gpu, &[case]))
     }));
-    tests.extend(on_each_gpu("stochastic_pool::draws_again_and_anew", draws_again_and_anew));
-    tests.extend(on_each_gpu("stochastic_pool::draws_at_a_state_and_leaves_it", draws_at_a_state));
     tests.extend(on_each_gpu("stochastic_pool::edge_values", edge_values));
     tests.extend(on_each_gpu("stochastic_pool::edge_windows_of_zeros", windows_of_zeros));
     tests.extend(on_each_gpu("stochastic_pool::edge_index_types", index_types));
@@ -309,137 +299,7 @@ fn worked_example(device: &Device) -> Outcome {
     Ok(())
 }
 
-/// Pearson's statistic of how often each position was drawn, against the weights'.
-fn chi_squared(counts: &[u64], weights: &[f64]) -> f64 {
-    let (draws, sum): (u64, f64) = (counts.iter().sum(), weights.iter().sum());
-    let expected = weights.iter().map(|weight| weight / sum * draws as f64);
-    counts.iter().zip(expected).map(|(count, expected)| (*count as f64 - expected).powi(2) / expected).sum()
-}
-
-/// What a statistic with an even number of degrees of freedom passes with this probability: the survival function is
-/// `exp(-x/2) sum (x/2)^i / i!` over `i < freedom / 2`.
-fn chi_squared_bound(freedom: u32, probability: f64) -> f64 {
-    assert!(freedom.is_multiple_of(2));
-    let survival = |x: f64| {
-        let terms = (1..freedom / 2).scan(1.0, |term, i| {
-            *term *= x / 2.0 / f64::from(i);
-            Some(*term)
-        });
-        (-x / 2.0).exp() * (1.0 + terms.sum::<f64>())
-    };
-    let (mut low, mut high) = (0.0, 1000.0);
-    for _ in 0..100 {
-        let middle = (low + high) / 2.0;
-        *if survival(middle) > probability { &mut low } else { &mut high } = middle;
-    }
-    high
-}
-
-/// Nine elements of a window, all above zero; and what is between them, which is not drawn.
-const WEIGHTS: [f64; 9] = [1.0, 7.0, 0.25, 3.0, 5.0, 2.0, 0.5, 4.0, 9.0];
-
-fn assert_drawn_by_weights(counts: &[u64]) {
-    let (statistic, bound) = (chi_squared(counts, &WEIGHTS), chi_squared_bound(8, 1e-6));
-    assert!(counts.iter().sum::<u64>() >= 1_000_000 && statistic < bound, "{statistic} of {bound}: {counts:?}");
-    // The bound is one that wrong probabilities pass: by equal ones it would be.
-    assert!(chi_squared(counts, &[1.0; 9]) > bound);
-}
-
-/// A million windows in one pass.
-fn draws_over_outputs<T: Real>() -> Outcome {
-    // Between the windows' elements, which are two apart, others that must not count.
-    let (height, width) = (3 * 1000, 5 * 1000);
-    let element = |i: usize| {
-        let (row, column) = (i / width % 3, i % width % 5);
-        if column < 3 { T::of(WEIGHTS[row * 3 + column]) } else { T::of(1e6) }
-    };
-    let x = Tensor::from_vec(&Device::cpu(), &[1, 1, height, width], (0..height * width).map(element).collect())?;
-    let window = Window::new([3, 3]).stride([3, 5]);
-    let indices = stochastic_pool::forward(&x, &window, &mut Random::new(&Device::cpu(), 11)?)?.indices;
-    let mut counts = [0; 9];
-    positions(&indices)?.into_iter().for_each(|position| counts[position as usize] += 1);
-    assert_drawn_by_weights(&counts);
-    Ok(())
-}
-
-/// A few windows in each of many passes.
-fn draws_over_passes() -> Outcome {
-    let (cpu, outputs) = (Device::cpu(), 256);
-    let row = |i: usize| WEIGHTS[i * 3..][..3].repeat(outputs);
-    let values: Vec<f32> = (0..3).flat_map(row).map(|v| v as f32).collect();
-    let x = Tensor::from_vec(&cpu, &[1, 1, 3, 3 * outputs], values)?;
-    let mut random = Random::new(&cpu, 12)?;
-    let mut counts = [0; 9];
-    for _ in 0..4096 {
-        let indices = stochastic_pool::forward(&x, &Window::new([3, 3]), &mut random)?.indices;
-        positions(&indices)?.into_iter().for_each(|position| counts[position as usize] += 1);
-    }
-    assert_drawn_by_weights(&counts);
-    Ok(())
-}
-
-fn draws_alike_in_both_layouts() -> Outcome {
-    let cpu = Device::cpu();
-    let x = normal_tensor::<f32>(&cpu, 1, &[2, 5, 12, 14]);
-    let window = Window::new([3, 3]).stride([2, 2]).padding([1, 1]);
-    let [rows, last] = LAYOUTS.map(|layout| {
-        let random = &mut Random::new(&cpu, 5)?;
-        stochastic_pool::forward(&x.to_layout(layout)?, &window, random)
-    });
-    let (rows, last) = (rows?, last?);
-    assert_same_bits("y", &last.y, &rows.y)?;
-    assert_eq!(positions(&last.indices)?, positions(&rows.indices)?);
-    Ok(())
-}
-
-/// The same seed and offset draw the same, another of either something else; a state goes on where it is told to.
-fn draws_again_and_anew(device: &Device) -> Outcome {
-    let x = Tensor::full(device, &[2, 3, 16, 16], 1.0f32)?;
-    let window = Window::new([4, 4]);
-    let draw = |random: &mut Random| positions(&stochastic_pool::forward(&x, &window, random)?.indices);
-    let mut random = Random::new(device, 42)?;
-    let (first, second) = (draw(&mut random)?, draw(&mut random)?);
-    assert_ne!(first, second);
-    assert_eq!((random.seed()?, random.offset()?), (42, 2));
-    assert_eq!(draw(&mut Random::new(device, 42)?)?, first);
-    assert_eq!(draw(&mut Random::at(device, 42, 1)?)?, second);
-    assert_ne!(draw(&mut Random::new(device, 43)?)?, first);
-    // A clone has a state of its own, from where it was made on.
-    let mut clone = random.clone();
-    let third = draw(&mut random)?;
-    assert_eq!(draw(&mut clone)?, third);
-    assert_eq!((random.offset()?, clone.offset()?), (3, 3));
-    // Inference draws nothing, and counts nothing.
-    stochastic_pool::forward_inference(&x, &window)?;
-    assert_eq!(random.offset()?, 3);
-    Ok(())
-}
-
 /// With the draws fixed, as steps of 1e-5 leave them for this seed.
-/// The draws of `Random` with that seed and offset, as often as asked for.
-fn draws_at_a_state(device: &Device) -> Outcome {
-    const STATE: [u64; 2] = [0x1234_5678_9ABC_DEF0, 0xFFFF_FFFF];
-    let x = normal_tensor::<f32>(device, 1, &[2, 3, 4, 5]);
-    let window = Window::new([2, 3]).stride([1, 2]);
-    let expected = stochastic_pool::forward(&x, &window, &mut Random::at(device, STATE[0], STATE[1])?)?;
-    let state = Tensor::from_slice(device, &[2], &STATE)?;
-    for _ in 0..2 {
-        let got = stochastic_pool::forward_at(&x, &window, &state)?;
-        assert_same_bits("y", &got.y, &expected.y)?;
-        let (Indices::U8(got), Indices::U8(expected)) = (&got.indices, &expected.indices) else { panic!("one byte") };
-        assert_same_bits("indices", got, expected)?;
-        assert_eq!(state.to_vec()?, STATE);
-    }
-    let long = Tensor::from_slice(device, &[3], &[0u64; 3])?;
-    assert_error(
-        stochastic_pool::forward_at(&x, &window, &long),
-        "stochastic_pool.forward_at: state has shape [3], expected [2]",
-    )?;
-    let elsewhere = stochastic_pool::forward_at(&x, &window, &state.to(&Device::Shapes)?);
-    assert!(matches!(elsewhere, Err(Error::Device { argument: "state", .. })));
-    Ok(())
-}
-
 fn gradient_matches_finite_difference() -> Outcome {
     let cpu = Device::cpu();
     for case in chosen().into_iter().filter(|case| case.shape.iter().product::<usize>() < 1000) {
@@ -547,75 +407,6 @@ fn empty_batch(device: &Device) -> Outcome {
     assert_eq!(stochastic_pool::forward_inference(&x, &window)?.shape(), [0, 3, 4, 4]);
     let mut dx = x.empty_like()?;
     stochastic_pool::backward(&y, &indices, &window, &[0, 3, 8, 8], Out::write(&mut dx))?;
-    assert_eq!(random.offset()?, 0);
-    Ok(())
-}
-
-/// The error of a forward pass in training of zeros of this shape.
-fn assert_refused(shape: &[usize], window: Window, expected: &str) -> Outcome {
-    let cpu = Device::cpu();
-    let x = Tensor::<f32>::zeros(&cpu, shape)?;
-    let result = stochastic_pool::forward(&x, &window, &mut Random::new(&cpu, 1)?);
-    assert_error(result, &format!("stochastic_pool.forward: {expected}"))?;
-    let result = stochastic_pool::forward_inference(&x, &window);
-    assert_error(result, &format!("stochastic_pool.forward_inference: {expected}"))
-}
-
-fn rejects_other_dimensions() -> Outcome {
-    let expected = "x has shape [3, 8, 8], expected [N, C, H, W] with no zero but for N";
-    assert_refused(&[3, 8, 8], Window::new([2, 2]), expected)
-}
-
-fn rejects_dilation() -> Outcome {
-    let expected = "dilation is [1, 2], expected [1, 1]: stochastic pooling has none";
-    assert_refused(&[1, 1, 8, 8], Window::new([2, 2]).dilation([1, 2]), expected)
-}
-
-fn rejects_too_many_positions() -> Outcome {
-    let expected = "window is [256, 256], expected at most 65535 positions";
-    assert_refused(&[1, 1, 300, 300], Window::new([256, 256]), expected)
-}
-
-fn rejects_other_layouts() -> Outcome {
-    let cpu = Device::cpu();
-    let (x, window) = (Tensor::<f32>::zeros(&cpu, &[2, 3, 4, 6])?, Window::new([2, 2]));
-    let mut random = Random::new(&cpu, 1)?;
-    let result = stochastic_pool::forward(&x.clone().permute(&[1, 0, 2, 3])?, &window, &mut random);
-    let expected = "x has shape [3, 2, 4, 6] and strides [24, 72, 6, 1], expected row-major or channels-last order";
-    assert_error(result, &format!("stochastic_pool.forward: {expected}; `Tensor::to_layout` copies it"))?;
-    let Output { y, indices } = stochastic_pool::forward(&x, &window, &mut random)?;
-    let mut dx = x.to_layout(Layout::ChannelsLast)?;
-    let result = stochastic_pool::backward(&y, &indices, &window, &[2, 3, 4, 6], Out::write(&mut dx));
-    let expected = "dx has shape [2, 3, 4, 6] and strides [72, 1, 18, 3], expected row-major order";
-    assert_error(result, &format!("stochastic_pool.backward: {expected}; `Tensor::to_layout` copies it"))
-}
-
-/// 256 positions and none do not fit into a byte, though maximum pooling's 256 do.
-fn rejects_indices_of_other_types() -> Outcome {
-    let cpu = Device::cpu();
-    let (dy, mut dx) = (Tensor::<f32>::zeros(&cpu, &[1, 1, 1, 1])?, Tensor::zeros(&cpu, &[1, 1, 16, 16])?);
-    let indices = Indices::U8(Tensor::zeros(&cpu, &[1, 1, 1, 1])?);
-    let window = Window::new([16, 16]);
-    let result = stochastic_pool::backward(&dy, &indices, &window, &[1, 1, 16, 16], Out::write(&mut dx));
-    assert_error(result, "stochastic_pool.backward: indices is u8, expected u16 for a window of 256 positions")
-}
-
-fn rejects_tensors_elsewhere() -> Outcome {
-    let (cpu, gpu) = (Device::cpu(), Device::Gpu(ferrolayer::device::Gpu::emulated()));
-    let (x, window) = (Tensor::<f32>::zeros(&cpu, &[1, 1, 4, 4])?, Window::new([2, 2]));
-    let result = stochastic_pool::forward(&x, &window, &mut Random::new(&gpu, 1)?);
-    let moves = "like the other tensors; `Tensor::to` moves it";
-    let expected = format!("stochastic_pool.forward: random is on the emulated GPU, expected the CPU {moves}");
-    assert_error(result, &expected)
-}
-
-fn rejects_f64_on_a_gpu() -> Outcome {
-    let gpu = Device::Gpu(ferrolayer::device::Gpu::emulated());
-    let x = Tensor::<f64>::zeros(&gpu, &[1, 1, 4, 4])?;
-    let mut random = Random::new(&gpu, 1)?;
-    let result = stochastic_pool::forward(&x, &Window::new([2, 2]), &mut random);
-    let expected = "x holds f64, which the emulated GPU does not compute; expected f32, f16 or bf16";
-    assert_error(result, &format!("stochastic_pool.forward: {expected}"))?;
     assert_eq!(random.offset()?, 0);
     Ok(())
 }
