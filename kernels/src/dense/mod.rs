@@ -18,10 +18,12 @@
 //! least 1, and all are below 2³¹; [`Shape::depth_per_split`] is a multiple of [`DEPTH`]; the grid is as each kernel says,
 //! that of small tiles with x and y swapped where [`columns_along_x`].
 
+pub mod mma;
 pub mod product;
 mod quad;
 pub mod sums;
 
+use cuda_std::arch::sm_80::Half;
 use cuda_std::prelude::*;
 
 pub use self::product::{DEPTH, MAX_GRID_Y, Shape, columns_along_x};
@@ -127,6 +129,77 @@ pub unsafe fn dense_dw<D: Storage, T: Storage, const SIDE: u32>(
 ) {
     // SAFETY: the module's contract.
     unsafe { product::<D, T, T, SIDE, false, false>(dz, x, Epilogue::sum(dw, beta), parts, shape) }
+}
+
+/// [`dense_forward`] on tensor cores. `I` is a multiple of [`mma::PIECE`], [`Shape::depth_per_split`] of [`mma::DEPTH`];
+/// the grid is `[tiles, 1, splits]`, the block has [`mma::shared_bytes`] of dynamic shared memory.
+///
+/// # Safety
+/// The module's.
+#[kernel(
+    block = mma::block(TILE),
+    min_blocks = mma::per_multiprocessor(TILE),
+    barriers = 3,
+    instances(T = [f16, bf16], TILE = [64, 128, 256])
+)]
+pub unsafe fn dense_forward_mma<T: Half, const TILE: u32>(
+    x: Global<T>,
+    w: Global<T>,
+    y: GlobalMut<T>,
+    z: Option<GlobalMut<f32>>,
+    b: Option<Global<T>>,
+    alpha: Option<Global<f32>>,
+    parts: Option<GlobalMut<f32>>,
+    shape: Shape,
+    activation: u32,
+) {
+    let epilogue = Epilogue { out: y, beta: 0.0, z, b, alpha, activation };
+    // SAFETY: the module's contract.
+    unsafe { mma::product::<T, TILE, true, true>(x, w, epilogue, parts, shape) }
+}
+
+/// [`dense_dx`] on tensor cores, as [`dense_forward_mma`]; `O` and `I` are multiples of [`mma::PIECE`].
+///
+/// # Safety
+/// The module's.
+#[kernel(
+    block = mma::block(TILE),
+    min_blocks = mma::per_multiprocessor(TILE),
+    barriers = 3,
+    instances(T = [f16, bf16], TILE = [64, 128, 256])
+)]
+pub unsafe fn dense_dx_mma<T: Half, const TILE: u32>(
+    dz: Global<T>,
+    w: Global<T>,
+    dx: GlobalMut<T>,
+    parts: Option<GlobalMut<f32>>,
+    shape: Shape,
+    beta: f32,
+) {
+    // SAFETY: the module's contract.
+    unsafe { mma::product::<T, TILE, true, false>(dz, w, Epilogue::sum(dx, beta), parts, shape) }
+}
+
+/// [`dense_dw`] on tensor cores, as [`dense_forward_mma`]; `O` and `I` are multiples of [`mma::PIECE`].
+///
+/// # Safety
+/// The module's.
+#[kernel(
+    block = mma::block(TILE),
+    min_blocks = mma::per_multiprocessor(TILE),
+    barriers = 3,
+    instances(T = [f16, bf16], TILE = [64, 128, 256])
+)]
+pub unsafe fn dense_dw_mma<T: Half, const TILE: u32>(
+    dz: Global<T>,
+    x: Global<T>,
+    dw: GlobalMut<T>,
+    parts: Option<GlobalMut<f32>>,
+    shape: Shape,
+    beta: f32,
+) {
+    // SAFETY: the module's contract.
+    unsafe { mma::product::<T, TILE, false, false>(dz, x, Epilogue::sum(dw, beta), parts, shape) }
 }
 
 /// Threads of a block of [`dense_finish`].

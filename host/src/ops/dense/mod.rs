@@ -23,6 +23,7 @@ mod cpu;
 mod gpu;
 mod init;
 mod plan;
+mod products;
 
 pub use contract::{Kind, Op};
 pub use init::{Generator, Init};
