@@ -7,8 +7,8 @@
 //! a matrix of `ldmatrix` takes are in different banks: nothing is transposed in memory, `ldmatrix` does it for the operand
 //! whose depth is not innermost.
 //!
-//! **Multiply.** For each 16 of depth a warp loads the fragments of its part's rows and columns and multiplies each with each. The fragments of the next 16 are loaded before those at hand are multiplied, across the
-//! barrier too.
+//! **Multiply.** For each 16 of depth a warp loads the fragments of its part's rows and columns and multiplies each with
+//! each. The fragments of the next 16 are loaded before those at hand are multiplied, across the barrier too.
 //!
 //! **Protocol.** One barrier a slice. Before it each thread has waited for its copies of the next slice, so after it that
 //! slice is whole; and each has loaded the last fragments of this slice, so after it the copies of a later one may take its
@@ -16,7 +16,7 @@
 //!
 //! **Store.** Each warp puts 16 rows at a time through shared memory, so that it writes whole rows of its part.
 //!
-//! **Order.** Blocks that run at the same time take tiles of [`GROUP`] rows of tiles and as many columns as there are blocks
+//! **Order.** Blocks that run at the same time take sixteen rows of tiles and as many columns as there are blocks
 //! for: they share operands in the L2 cache.
 //!
 //! With parts of 64 × 64 a thread keeps 128 sums, so that a multiprocessor has eight warps. Bound by the tensor cores where
@@ -100,7 +100,8 @@ type Fragments = [[u32; 4]; 4];
 
 /// One operand: this thread's pieces on their way into shared memory, and its warp's fragments out of it.
 ///
-/// With `ROWS` it is the left one, whose rows are across, otherwise the right one, whose columns are. With `DEPTH_INNER` the matrix is `[across, depth]`; otherwise it is `[depth, across]`.
+/// With `ROWS` it is the left one, whose rows are across, otherwise the right one, whose columns are. With `DEPTH_INNER` the
+/// matrix is `[across, depth]`; otherwise it is `[depth, across]`.
 struct Operand<T, const TILE: u32, const ROWS: bool, const DEPTH_INNER: bool> {
     source: Global<T>,
     /// This thread's first piece of the next slice; from one of its pieces to the next, and from one slice to the next.

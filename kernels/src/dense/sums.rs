@@ -71,8 +71,9 @@ unsafe impl KernelParam for Rows {}
 
 /// `dz = act'(z) dy`, and each chunk's sums of `dz` and of `z dy where not z > 0`, over its rows: each where asked for.
 ///
-/// With ReLU `dz` is `dy` or 0, which a 16-bit `D` holds exactly. ReLU's slope comes of `y`, PReLU's of `z`; the identity has neither. `db` is `[chunks, columns]`; `dalpha` too, or
-/// `[chunks, strips]` for a shared slope. The grid is `[strips, chunks]`.
+/// With ReLU `dz` is `dy` or 0, which a 16-bit `D` holds exactly. ReLU's slope comes of `y`, PReLU's of `z`; the
+/// identity has neither. `db` is `[chunks, columns]`; `dalpha` too, or `[chunks, strips]` for a shared slope. The grid
+/// is `[strips, chunks]`.
 ///
 /// # Safety
 /// The module `dense`'s.

@@ -72,7 +72,7 @@ fn finish_dims(shape: Shape) -> LaunchDims {
 
 /// Small whole numbers: products and their sums are exact in f32, in whatever order.
 fn whole_numbers<E: Real>(device: &Device, shape: &[usize], salt: usize) -> Result<Tensor<E>, Failed> {
-    let number = |i: usize| (((i + 7 * salt) * 2_654_435_761 >> 7) % 13) as f64 - 6.0;
+    let number = |i: usize| ((((i + 7 * salt) * 2_654_435_761) >> 7) % 13) as f64 - 6.0;
     let values = (0..shape.iter().product()).map(|i| E::of(number(i))).collect();
     Ok(Tensor::from_vec(device, shape, values)?)
 }

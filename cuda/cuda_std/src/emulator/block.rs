@@ -11,8 +11,8 @@ use std::sync::{Mutex, PoisonError};
 
 use super::error::{Collective, EmulationError, Site, Waiting};
 use super::lock::Lock;
-use super::shared::Memory;
 use super::matrix::WORDS;
+use super::shared::Memory;
 use super::warp::Operation;
 use super::{Crew, context, fault};
 use crate::launch::{KernelInfo, LaunchDims};

@@ -4,8 +4,8 @@ use std::panic::Location;
 use std::sync::atomic::{Ordering, fence};
 
 use super::block::Block;
-use super::{context, matrix};
 use super::warp::Operation;
+use super::{context, matrix};
 use crate::warp::Shuffle;
 
 type Site = &'static Location<'static>;

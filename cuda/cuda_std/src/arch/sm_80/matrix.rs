@@ -65,9 +65,7 @@ mod intrinsics {
         #[link_name = "llvm.nvvm.ldmatrix.sync.aligned.m8n8.x4.trans.b16.p0"]
         pub fn ldmatrix_trans(row: *const u32) -> Words;
         #[link_name = "llvm.nvvm.mma.m16n8k16.row.col.bf16"]
-        fn mma_bf16(
-            a0: u32, a1: u32, a2: u32, a3: u32, b0: u32, b1: u32, c0: f32, c1: f32, c2: f32, c3: f32,
-        ) -> Sums;
+        fn mma_bf16(a0: u32, a1: u32, a2: u32, a3: u32, b0: u32, b1: u32, c0: f32, c1: f32, c2: f32, c3: f32) -> Sums;
     }
 
     impl sealed::Half for f16 {
