@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn thin_products_fill_the_gpu() {
-        for [rows, columns, depth] in [[128, 4096, 4096], [4096, 128, 4096], [1024, 1024, 1024]] {
+        for [rows, columns, depth] in [[128, 4096, 4096], [4096, 128, 4096], [256, 256, 8192]] {
             let (tile, splits) = cut(rows, columns, depth);
             let blocks = blocks(tile, rows as u32, columns as u32) * u64::from(splits);
             assert!(2 * blocks > MULTIPROCESSORS.into(), "{tile:?} in {splits}");
