@@ -19,7 +19,7 @@
 //!
 //! On a GPU these types go by tensor cores where rows in memory are a multiple of eight elements: `I` for the forward pass,
 //! `I` and `O` for the gradients, which with PReLU do not. Products are exact there too, but tensor cores cut off what a sum
-//! does not hold instead of rounding it; no sum is longer than 65,536 terms before it is added as f32.
+//! does not hold instead of rounding it; no sum is longer than 16,384 terms before it is added as f32.
 //!
 //! Tensors are row-major, and each of `N`, `I` and `O` is below 2³¹ on a GPU.
 

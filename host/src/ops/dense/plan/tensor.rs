@@ -12,25 +12,28 @@ use crate::device::tiles;
 /// The least depth of a split: below, adding the parts costs more than the splits win.
 const LEAST_DEPTH: u32 = 256;
 /// The greatest depth of a split. Tensor cores cut off what does not fit into a sum instead of rounding it, so that the
-/// error grows with the depth and not with its root; within this depth it stays below what rounding is allowed. The parts
-/// are added as f32. (Shorter ones would take more memory: a part of this depth of a product of 4096 × 4096 takes a sixteenth
-/// of what its operands do.)
-const LONGEST: u32 = 65_536;
+/// error grows with the depth and not with its root: measured with positive numbers, within this depth it is below what
+/// f32's own rounding is allowed, with four times as much above. The parts are added as f32.
+const LONGEST: u32 = 16_384;
 /// The most splits: a grid's blocks along z.
 const MOST_SPLITS: u32 = 65_535;
 
-/// Clocks that a multiprocessor takes for a slice of a tile of 128 × 128 when it has enough to do.
-const SLICE: u64 = 412;
-/// As [`SLICE`], of a small tile, where shared memory is what limits.
-const SMALL_SLICE: u64 = 200;
-/// Clocks from asking for a slice until it is there.
-const LATENCY: u64 = 1000;
+/// Clocks of a slice: what it takes of a multiprocessor that has several blocks, and how long with one alone. From
+/// times on an H200, roughly.
+const fn slice_clocks(tile: Tile) -> [u64; 2] {
+    match tile {
+        Tile::TensorWide => [1350, 1350],
+        Tile::TensorLarge => [640, 900],
+        _ => [210, 310],
+    }
+}
+
 /// Clocks that a block takes before its first product and after its last.
 const START: u64 = 2500;
 /// Clocks that the kernel takes which adds the parts, besides their bytes.
 const FINISH: u64 = 5000;
 /// Bytes that the L2 cache gives to all multiprocessors in a clock.
-const L2_BYTES: u64 = 3200;
+const L2_BYTES: u64 = 3600;
 
 const TILES: [Tile; 3] = [Tile::TensorWide, Tile::TensorLarge, Tile::TensorSmall];
 
@@ -58,12 +61,8 @@ impl Plan {
         // The multiprocessor that has the most blocks, several at once.
         let queue = blocks.div_ceil(MULTIPROCESSORS.into());
         let at_once = queue.min(mma::per_multiprocessor(name).into()).max(1);
-        let slice = match tile {
-            Tile::TensorWide => 2 * SLICE,
-            Tile::TensorLarge => SLICE,
-            _ => SMALL_SLICE,
-        };
-        let together = (at_once * slice).max(LATENCY / u64::from(mma::stages(name) - 1));
+        let [busy, alone] = slice_clocks(tile);
+        let together = (at_once * busy).max(alone);
         let multiprocessor = queue.div_ceil(at_once) * (slices * together + START);
         let slice_bytes = u64::from((mma::rows(name) + mma::columns(name)) * DEPTH * 2);
         let fetched = blocks * slices * slice_bytes / L2_BYTES;
@@ -98,9 +97,11 @@ mod tests {
     }
 
     #[test]
-    fn large_products_go_by_wide_tiles_in_one_part() {
-        assert_eq!(cut(4096, 4096, 4096), (Tile::TensorWide, 1));
-        assert_eq!(cut(8192, 8192, 8192), (Tile::TensorWide, 1));
+    fn what_was_measured_to_be_best_is_chosen() {
+        assert_eq!(cut(4096, 4096, 4096), (Tile::TensorLarge, 1));
+        assert_eq!(cut(8192, 8192, 8192), (Tile::TensorLarge, 1));
+        assert_eq!(cut(1000, 1000, 1000), (Tile::TensorSmall, 1));
+        assert_eq!(cut(128, 128, 128), (Tile::TensorSmall, 1));
     }
 
     #[test]
@@ -123,7 +124,7 @@ mod tests {
 
     #[test]
     fn no_part_is_longer_than_its_error_allows() {
-        for depth in [65_536, 65_537, 1 << 20] {
+        for depth in [16_384, 16_385, 1 << 20] {
             let plan = Plan::tensor(4096, 4096, depth).unwrap();
             assert!(plan.shape.depth_per_split <= LONGEST, "{plan:?}");
         }
