@@ -4,6 +4,7 @@ mod edges;
 mod formula;
 mod huge;
 mod rejects;
+mod tensor;
 mod tiles;
 
 use ferrolayer::device::Gpu;
@@ -44,10 +45,35 @@ pub fn tests() -> Vec<Trial> {
     tests.extend(on_each_gpu("dense::large_tiles_match_f64::f32", tiles::large_tiles::<f32, f32>));
     tests.extend(on_each_gpu("dense::large_tiles_match_f64::f16", tiles::large_tiles::<f16, f16>));
     tests.extend(on_each_gpu("dense::large_tiles_match_f64::bf16_with_f32", tiles::large_tiles::<f32, bf16>));
+    of_half::<f16>(&mut tests, "f16");
+    of_half::<bf16>(&mut tests, "bf16");
+    for (tile, [f16, bf16]) in [
+        ("64", [tensor::exact::<f16, 64> as fn(&Device) -> Outcome, tensor::exact::<bf16, 64>]),
+        ("128", [tensor::exact::<f16, 128>, tensor::exact::<bf16, 128>]),
+        ("256", [tensor::exact::<f16, 256>, tensor::exact::<bf16, 256>]),
+    ] {
+        tests.extend(on_each_gpu(&format!("dense::tensor_cores_are_exact_{tile}::f16"), f16));
+        tests.extend(on_each_gpu(&format!("dense::tensor_cores_are_exact_{tile}::bf16"), bf16));
+    }
     tests.extend(on_each_gpu("dense::as_the_huge_ones", huge::in_small));
     tests.push(on_real_gpu("dense::huge_x_and_dx", huge::x_and_dx));
     tests.push(on_real_gpu("dense::huge_w", huge::w));
     tests
+}
+
+/// The tests of a type that goes by tensor cores.
+fn of_half<T: Real>(tests: &mut Vec<Trial>, name: &str) {
+    tests.extend(on_each_gpu(&format!("dense::tensor_cores_match_f64::{name}"), tensor::around_tiles::<T>));
+    tests.extend(on_each_gpu(
+        &format!("dense::tensor_cores_match_f64_on_random_shapes::{name}"),
+        tensor::random_pieces::<T>,
+    ));
+    // A part and more of each tile; parts of the depth; a long depth.
+    for (n, i, o) in [(1000, 1000, 1000), (72, 4104, 200), (128, 4096, 4096), (20_000, 40, 72), (8, 40_000, 16)] {
+        tests.push(on_real_gpu(&format!("dense::tensor_cores_match_f64_at_size_{n}x{i}x{o}::{name}"), move |gpu| {
+            Kind::ALL.iter().try_for_each(|&kind| compare::<T>(gpu, [n, i, o], kind, 8))
+        }));
+    }
 }
 
 /// The tests of one element type.

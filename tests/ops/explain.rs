@@ -6,7 +6,7 @@ use ferrolayer::device::Gpu;
 use ferrolayer::ops::dense::{self, Activation, Gradients};
 use ferrolayer::ops::gaussian_pool::{self, Normalize};
 use ferrolayer::ops::{Window, max_pool, prelu, relu};
-use ferrolayer::{Device, Layout, Out, Tensor};
+use ferrolayer::{Device, Layout, Out, Tensor, f16};
 
 use crate::support::*;
 
@@ -17,7 +17,8 @@ pub fn tests() -> Vec<Trial> {
     vec![on_cpu(LAUNCHES, launches), on_cpu("explain::says_once_what_was_chosen_and_why", says_once)]
 }
 
-/// A kernel that has no alternative, twice; products of two cuts; planes of both kinds; windows of all; Gaussians by whole
+/// A kernel that has no alternative, twice; products of two cuts, and one on tensor
+/// cores; planes of both kinds; windows of all; Gaussians by whole
 /// windows, down columns and by strips.
 fn launches() -> Outcome {
     let gpu = Device::Gpu(Gpu::emulated());
@@ -29,6 +30,8 @@ fn launches() -> Outcome {
         let gradients = Gradients { dx: Some(Out::write(&mut dx)), ..Gradients::default() };
         dense::backward(&x, &w, Activation::Identity, &output.saved, &output.y, gradients)?;
     }
+    let (x, w) = (Tensor::full(&gpu, &[3, 304], f16::ONE)?, Tensor::full(&gpu, &[5, 304], f16::ONE)?);
+    dense::forward_inference(&x, &w, None, Activation::Identity)?;
     for inner in [6, 68, 70] {
         let (x, alpha) = (Tensor::full(&gpu, &[2, 3, inner], -1.0f32)?, Tensor::full(&gpu, &[3], 0.25f32)?);
         let mut dx = x.empty_like()?;
@@ -86,6 +89,9 @@ fn says_once() -> Outcome {
         format!("dense_forward_f32_64 grid 1x1x2 block 128: 3x5 sums over 300 {product} {parts}"),
         format!("dense_finish_f32 grid 1 block 256: 3x5 sums over 300 {product} {parts}"),
         format!("dense_dx_f32_f32_64 grid 1x5 block 128: 3x300 sums over 5 {product} one part"),
+        "dense_forward_mma_f16_64 grid 1 block 128 shared 32768 bytes: 3x5 sums over 304 by tensor cores in tiles of 64x64: of \
+         all cuts this should take the least time; the depth in one part"
+            .to_owned(),
         "prelu_backward_columns_f32_1 grid 1 block 256: planes of 6, less than 64, would leave threads idle: by columns \
          across planes, 1 a thread"
             .to_owned(),

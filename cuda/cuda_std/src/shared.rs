@@ -111,6 +111,18 @@ impl<T: Element> Shared<T> {
         self.address
     }
 
+    /// The same place as an address that says nothing of its window, for intrinsics that take no other.
+    #[inline(always)]
+    pub(crate) fn generic(self) -> *const T {
+        let generic: *const T;
+        // SAFETY: arithmetic.
+        unsafe {
+            core::arch::asm!("{{ .reg .b64 a; cvt.u64.u32 a, {a}; cvta.shared.u64 {generic}, a; }}",
+                a = in(reg32) self.address, generic = out(reg64) generic, options(pure, nomem, nostack, preserves_flags));
+        }
+        generic
+    }
+
     /// The handle `i` elements on.
     ///
     /// # Safety

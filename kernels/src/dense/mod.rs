@@ -2,26 +2,30 @@
 //! `dw = dzᵀ · x`, `db = sum over n of dz`, `dalpha = sum of z dy where not z > 0`, with `dz = act'(z) dy`.
 //!
 //! Memory holds f32, f16 or bf16; arithmetic is f32, and each result is rounded once. What is between two kernels is f32
-//! whatever the elements are: `z`, `dz`, the parts of a sum; so are the slopes.
+//! whatever the elements are: `z`, PReLU's `dz`, the parts of a sum; so are the slopes. (ReLU's `dz` is `dy` or 0, and has its
+//! type.)
 //!
 //! The three products are one body ([`product`](mod@product)) over operands that are read as they lie, rows or columns
 //! first: nothing is transposed in memory. Each has an entry for tiles of 128 × 128 and one for 64 × 64, which small
-//! products need to fill the GPU. The depth can be split over the grid's z: then each split writes its sums to a part of
-//! its own, and [`dense_finish`] adds the parts in order and does the rest. `dz` is made once, with the sums of `db`
-//! and `dalpha` ([`sums`]); of the identity it is `dy`.
+//! products need to fill the GPU. Of 16-bit floats there is another body ([`mma`]), by tensor cores, where rows are
+//! whole pieces of 16 bytes, with entries for tiles of 128 × 256 too. The depth can be split over the grid's z: then
+//! each split writes its sums to a part of its own, and [`dense_finish`] adds the parts in order and does the rest.
+//! `dz` is made once, with the sums of `db` and `dalpha` ([`sums`]); of the identity it is `dy`.
 //!
-//! Resources: the products are bound by FFMA (each element one chain of fused multiply-adds in the order of the depth),
-//! the others by memory.
+//! Resources: the products of [`product`](mod@product) are bound by FFMA (each element one chain of fused multiply-adds
+//! in the order of the depth), the others by memory; [`mma`] says what bounds its own.
 //!
 //! # Safety
 //! Buffers begin at multiples of 16 bytes and hold what their shapes say; every size but the depth and the batch is at
-//! least 1, and all are below 2³¹; [`Shape::depth_per_split`] is a multiple of [`DEPTH`]; the grid is as each kernel says,
-//! that of small tiles with x and y swapped where [`columns_along_x`].
+//! least 1, and all are below 2³¹; [`Shape::depth_per_split`] is a multiple of [`DEPTH`] ([`mma::DEPTH`]); the grid is
+//! as each kernel says, that of small tiles with x and y swapped where [`columns_along_x`].
 
+pub mod mma;
 pub mod product;
 mod quad;
 pub mod sums;
 
+use cuda_std::arch::sm_80::Half;
 use cuda_std::prelude::*;
 
 pub use self::product::{DEPTH, MAX_GRID_Y, Shape, columns_along_x};
@@ -127,6 +131,77 @@ pub unsafe fn dense_dw<D: Storage, T: Storage, const SIDE: u32>(
 ) {
     // SAFETY: the module's contract.
     unsafe { product::<D, T, T, SIDE, false, false>(dz, x, Epilogue::sum(dw, beta), parts, shape) }
+}
+
+/// [`dense_forward`] on tensor cores. `I` is a multiple of [`mma::PIECE`], [`Shape::depth_per_split`] of [`mma::DEPTH`];
+/// the grid is `[tiles, 1, splits]`, the block has [`mma::shared_bytes`] of dynamic shared memory.
+///
+/// # Safety
+/// The module's.
+#[kernel(
+    block = mma::block(TILE),
+    min_blocks = mma::per_multiprocessor(TILE),
+    barriers = 3,
+    instances(T = [f16, bf16], TILE = [64, 128, 256])
+)]
+pub unsafe fn dense_forward_mma<T: Half, const TILE: u32>(
+    x: Global<T>,
+    w: Global<T>,
+    y: GlobalMut<T>,
+    z: Option<GlobalMut<f32>>,
+    b: Option<Global<T>>,
+    alpha: Option<Global<f32>>,
+    parts: Option<GlobalMut<f32>>,
+    shape: Shape,
+    activation: u32,
+) {
+    let epilogue = Epilogue { out: y, beta: 0.0, z, b, alpha, activation };
+    // SAFETY: the module's contract.
+    unsafe { mma::product::<T, TILE, true, true>(x, w, epilogue, parts, shape) }
+}
+
+/// [`dense_dx`] on tensor cores, as [`dense_forward_mma`]; `O` and `I` are multiples of [`mma::PIECE`].
+///
+/// # Safety
+/// The module's.
+#[kernel(
+    block = mma::block(TILE),
+    min_blocks = mma::per_multiprocessor(TILE),
+    barriers = 3,
+    instances(T = [f16, bf16], TILE = [64, 128, 256])
+)]
+pub unsafe fn dense_dx_mma<T: Half, const TILE: u32>(
+    dz: Global<T>,
+    w: Global<T>,
+    dx: GlobalMut<T>,
+    parts: Option<GlobalMut<f32>>,
+    shape: Shape,
+    beta: f32,
+) {
+    // SAFETY: the module's contract.
+    unsafe { mma::product::<T, TILE, true, false>(dz, w, Epilogue::sum(dx, beta), parts, shape) }
+}
+
+/// [`dense_dw`] on tensor cores, as [`dense_forward_mma`]; `O` and `I` are multiples of [`mma::PIECE`].
+///
+/// # Safety
+/// The module's.
+#[kernel(
+    block = mma::block(TILE),
+    min_blocks = mma::per_multiprocessor(TILE),
+    barriers = 3,
+    instances(T = [f16, bf16], TILE = [64, 128, 256])
+)]
+pub unsafe fn dense_dw_mma<T: Half, const TILE: u32>(
+    dz: Global<T>,
+    x: Global<T>,
+    dw: GlobalMut<T>,
+    parts: Option<GlobalMut<f32>>,
+    shape: Shape,
+    beta: f32,
+) {
+    // SAFETY: the module's contract.
+    unsafe { mma::product::<T, TILE, false, false>(dz, x, Epilogue::sum(dw, beta), parts, shape) }
 }
 
 /// Threads of a block of [`dense_finish`].

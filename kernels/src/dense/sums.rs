@@ -71,18 +71,19 @@ unsafe impl KernelParam for Rows {}
 
 /// `dz = act'(z) dy`, and each chunk's sums of `dz` and of `z dy where not z > 0`, over its rows: each where asked for.
 ///
-/// ReLU's slope comes of `y`, PReLU's of `z`; the identity has neither. `db` is `[chunks, columns]`; `dalpha` too, or
-/// `[chunks, strips]` for a shared slope. The grid is `[strips, chunks]`.
+/// With ReLU `dz` is `dy` or 0, which a 16-bit `D` holds exactly. ReLU's slope comes of `y`, PReLU's of `z`; the
+/// identity has neither. `db` is `[chunks, columns]`; `dalpha` too, or `[chunks, strips]` for a shared slope. The grid
+/// is `[strips, chunks]`.
 ///
 /// # Safety
 /// The module `dense`'s.
-#[kernel(block = BLOCK, instances(T = [f32, f16, bf16]))]
-pub unsafe fn dense_slope<T: Storage>(
+#[kernel(block = BLOCK, instances((T, D) = [(f32, f32), (f16, f32), (bf16, f32), (f16, f16), (bf16, bf16)]))]
+pub unsafe fn dense_slope<T: Storage, D: Storage>(
     dy: Global<T>,
     y: Option<Global<T>>,
     z: Option<Global<f32>>,
     alpha: Option<Global<f32>>,
-    dz: Option<GlobalMut<f32>>,
+    dz: Option<GlobalMut<D>>,
     db: Option<GlobalMut<f32>>,
     dalpha: Option<GlobalMut<f32>>,
     sizes: Rows,
@@ -133,7 +134,7 @@ pub unsafe fn dense_slope<T: Storage>(
             bias += value;
             if let Some(dz) = dz {
                 // SAFETY: as above; each element is one thread's.
-                unsafe { dz.store_if(inside && exists, at(row), value) };
+                unsafe { dz.store_if(inside && exists, at(row), D::from_f32(value)) };
             }
         },
     );

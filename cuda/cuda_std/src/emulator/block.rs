@@ -11,6 +11,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::error::{Collective, EmulationError, Site, Waiting};
 use super::lock::Lock;
+use super::matrix::WORDS;
 use super::shared::Memory;
 use super::warp::Operation;
 use super::{Crew, context, fault};
@@ -71,6 +72,8 @@ struct Slot {
     value: Number,
     operands: [Number; 2],
     result: Number,
+    /// What it gives to an operation on matrices, and then gets of it.
+    words: [Number; WORDS],
     /// Changes when the thread may go on. The only field that is read without the lock.
     turn: Number,
     /// Of `sync_warp`.
@@ -304,6 +307,23 @@ impl<'l> Block<'l> {
         slot.result.get()
     }
 
+    /// Does something with matrices, together with the whole warp. Of the words given, those that it needs.
+    pub fn matrix(
+        &self,
+        me: u32,
+        operation: super::matrix::Operation,
+        given: &[u32],
+        site: &'static Location<'static>,
+    ) -> [u32; 4] {
+        let words = &self.slots[me as usize].words;
+        // Only this thread touches them until it waits, and again once it goes on.
+        for (place, &word) in words.iter().zip(given) {
+            place.set(word);
+        }
+        self.collective(me, Operation::Matrix(operation), u32::MAX, 0, [0; 2], site);
+        std::array::from_fn(|i| words[i].get())
+    }
+
     /// Lets the lanes of an operation go if all that are to come have; which they are. With the lock held.
     fn complete(&self, warp: u32, operation: Operation, mask: u32) -> u32 {
         let warp = self.warp(warp);
@@ -322,6 +342,14 @@ impl<'l> Block<'l> {
         if operation == Operation::Sync {
             group().for_each(|(_, slot)| slot.arrival.take());
             group().for_each(|(_, slot)| slot.departure.give());
+        }
+        if let Operation::Matrix(operation) = operation {
+            let mut given = [[u32::MAX; WORDS]; 32];
+            group().for_each(|(lane, slot)| given[lane as usize] = slot.words.each_ref().map(Number::get));
+            let results = operation.results(&given);
+            for (lane, slot) in group() {
+                slot.words.iter().zip(results[lane as usize]).for_each(|(place, word)| place.set(word));
+            }
         }
         for (lane, slot) in group() {
             let operands = [slot.operands[0].get(), slot.operands[1].get()];

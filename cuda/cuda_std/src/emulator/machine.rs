@@ -4,8 +4,8 @@ use std::panic::Location;
 use std::sync::atomic::{Ordering, fence};
 
 use super::block::Block;
-use super::context;
 use super::warp::Operation;
+use super::{context, matrix};
 use crate::warp::Shuffle;
 
 type Site = &'static Location<'static>;
@@ -90,6 +90,12 @@ pub fn all(mask: u32, predicate: bool) -> bool {
 #[track_caller]
 pub fn matching(mask: u32, value: u32) -> u32 {
     collective(Operation::Match, mask, value, [0; 2], Location::caller())
+}
+
+#[track_caller]
+pub fn matrix(operation: matrix::Operation, given: &[u32]) -> [u32; 4] {
+    let site = Location::caller();
+    context::with(|context| context.block().matrix(context.thread(), operation, given, site))
 }
 
 // A fence orders only together with an atomic of its own, which kernels here do not have.

@@ -2,7 +2,8 @@
 //!
 //! Blocks run one after another; the threads of a block are fibres, or under a sanitizer threads of the operating
 //! system, made once for a launch.
-//! What is exact: indices, barriers, shuffles, votes, shared memory (which holds bytes 0xFF when a block starts),
+//! What is exact: indices, barriers, shuffles, votes, how the elements of a warp's matrices
+//! are spread, shared memory (which holds bytes 0xFF when a block starts),
 //! asynchronous copies (which arrive as late as is allowed). What is checked: every index, the alignment of vector
 //! accesses, the lanes that a shuffle names, and that all threads reach a barrier. When no thread of a block can go on,
 //! the launch ends with an error that names the barrier and the threads that are missing: nothing waits for a time to
@@ -27,6 +28,7 @@ pub(crate) mod fault;
 mod fibres;
 mod lock;
 pub(crate) mod machine;
+pub(crate) mod matrix;
 pub(crate) mod shared;
 #[cfg(thread_sanitizer)]
 mod thread_sanitizer;

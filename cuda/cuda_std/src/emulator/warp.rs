@@ -1,5 +1,6 @@
 //! What the lanes of a warp exchange.
 
+use super::matrix;
 use crate::warp::{Shuffle, source_lane};
 
 /// Of a shuffle from a lane that takes no part: undefined on a device.
@@ -14,10 +15,11 @@ pub enum Operation {
     Any,
     All,
     Match,
+    Matrix(matrix::Operation),
 }
 
 impl Operation {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 13] = [
         Self::Sync,
         Self::Shuffle(Shuffle::Index),
         Self::Shuffle(Shuffle::Up),
@@ -27,6 +29,10 @@ impl Operation {
         Self::Any,
         Self::All,
         Self::Match,
+        Self::Matrix(matrix::Operation::Load),
+        Self::Matrix(matrix::Operation::LoadTransposed),
+        Self::Matrix(matrix::Operation::ProductF16),
+        Self::Matrix(matrix::Operation::ProductBf16),
     ];
 
     /// As a number, for an atomic.
@@ -49,6 +55,7 @@ impl Operation {
             Self::Any => "any",
             Self::All => "all",
             Self::Match => "warp_match_any",
+            Self::Matrix(operation) => operation.name(),
         }
     }
 
@@ -58,7 +65,8 @@ impl Operation {
             (0..32).filter(|&i| present >> i & 1 == 1 && accept(values[i as usize])).fold(0, |mask, i| mask | 1 << i)
         };
         match self {
-            Self::Sync => 0,
+            // What it gives is not one word.
+            Self::Sync | Self::Matrix(_) => 0,
             Self::Shuffle(kind) => {
                 let (source, _) = source_lane(kind, lane, operands[0], operands[1]);
                 if present >> source & 1 == 1 { values[source as usize] } else { UNDEFINED }

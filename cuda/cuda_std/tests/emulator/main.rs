@@ -5,6 +5,7 @@ mod faults;
 mod float;
 mod grid;
 mod launch;
+mod matrices;
 mod memory;
 mod warps;
 

@@ -2,11 +2,11 @@ use cuda_std::element::Storage;
 use cuda_std::launch::{DeviceMemory, Launch, LaunchDims};
 use kernels::dense::sums::{self, DenseSlope, DenseSumAll, DenseSumColumns, Rows, STRIP};
 use kernels::dense::{
-    DenseDw, DenseDx, DenseFinish, DenseForward, FINISH_BLOCK, FINISH_COLUMNS, FINISH_ROWS, IDENTITY, LARGE,
-    PRELU_EACH, PRELU_SHARED, RELU, SMALL,
+    DenseFinish, FINISH_BLOCK, FINISH_COLUMNS, FINISH_ROWS, IDENTITY, PRELU_EACH, PRELU_SHARED, RELU,
 };
 
-use super::plan::{Plan, Tile};
+use super::plan::Plan;
+use super::products::{Dz, ForwardProduct, GradientProduct, Products};
 use super::{Activation, Backward, Forward, Sizes, Slope};
 use crate::device::{Gpu, GpuBuffer, OnGpu, explain, for_storage, tiles};
 use crate::{Element, Error, Out, Real, Result};
@@ -16,29 +16,13 @@ const SUM_BLOCKS: usize = 1024;
 /// Rows below which a block of such a sum is not worth its start.
 const LEAST_ROWS: usize = 32;
 
-type Memory<'a, S = f32> = &'a dyn DeviceMemory<S>;
-type MemoryMut<'a, S = f32> = &'a mut dyn DeviceMemory<S>;
-
-/// Runs a block with `$side` as the side of the tiles.
-macro_rules! for_tile {
-    ($tile:expr, $side:ident, $body:expr) => {
-        match $tile {
-            Tile::Large => {
-                const $side: u32 = LARGE;
-                $body
-            }
-            Tile::Small => {
-                const $side: u32 = SMALL;
-                $body
-            }
-        }
-    };
-}
+pub(super) type Memory<'a, S = f32> = &'a dyn DeviceMemory<S>;
+pub(super) type MemoryMut<'a, S = f32> = &'a mut dyn DeviceMemory<S>;
 
 impl Sizes {
-    /// How the product of these sizes is cut up.
-    fn plan(self, op: &'static str, rows: usize, columns: usize, depth: usize) -> Result<Plan> {
-        Plan::new(rows, columns, depth).ok_or_else(|| Error::Argument {
+    /// How a product of these sizes is cut up: [`Products::plan`].
+    fn plan<S: Products>(self, op: &'static str, product: [usize; 3], lengths: Option<[usize; 2]>) -> Result<Plan> {
+        S::plan(product, lengths).ok_or_else(|| Error::Argument {
             op,
             argument: "x and w",
             got: format!("[{}, {}] and [{}, {}]", self.batch, self.inputs, self.outputs, self.inputs),
@@ -106,20 +90,16 @@ impl<T: Real> OnGpu for Forward<'_, T> {
             let y = self.y.gpu_mut::<S>(OP, "y")?;
             let mut z = self.z.map(|z| z.gpu_mut::<f32>(OP, "z")).transpose()?.map(|z| z as MemoryMut<'_>);
 
-            let plan = self.sizes.plan(OP, batch, outputs, inputs)?;
+            let plan = self.sizes.plan::<S>(OP, [batch, outputs, inputs], Some([inputs, inputs]))?;
             let _why = explain::because(|| plan.why());
-            let (dims, shape) = (plan.dims(), plan.shape);
             let mut workspace = gpu.workspace(plan.parts())?;
             let mut room = workspace.as_slice_mut();
             let parts = plan.is_split().then_some(&mut room as MemoryMut<'_>);
-            for_tile!(plan.tile, SIDE, {
-                let z = z.as_mut().map(|z| &mut **z as MemoryMut<'_>);
-                let kernel = DenseForward::<S, SIDE> { x, w, y, z, b, alpha, parts, shape, activation };
-                // SAFETY: the buffers are of the shapes that `dense::forward` checked, the workspace of the plan's parts
-                // where it is split; whole tensors and the workspace begin at multiples of 16 bytes; the plan's grid
-                // covers the product.
-                unsafe { gpu.launch(dims, kernel)? }
-            });
+            let into_z = z.as_mut().map(|z| &mut **z as MemoryMut<'_>);
+            let product = ForwardProduct { x, w, y: &mut *y, z: into_z, b, alpha, parts, activation };
+            // SAFETY: the buffers are of the shapes that `dense::forward` checked, the workspace of the plan's parts where
+            // it is split; whole tensors and the workspace begin at multiples of 16 bytes.
+            unsafe { S::forward(gpu, &plan, product)? };
             Finish { out: y, beta: 0.0, z, b, alpha, activation }.launch(gpu, &plan, &room)
         })
     }
@@ -181,40 +161,56 @@ impl<T: Real> OnGpu for Backward<'_, T> {
             let dw = gradient::<_, S>(self.gradients.dw, OP, "dw")?;
             let db = gradient::<_, S>(self.gradients.db, OP, "db")?;
             let dalpha = gradient::<_, f32>(self.gradients.dalpha, OP, "dalpha")?;
-            let (dx_plan, dw_plan) = (sizes.plan(OP, batch, inputs, outputs)?, sizes.plan(OP, outputs, inputs, batch)?);
+            // PReLU's `dz` is `alpha dy` and stays f32; the others' is `dy` or 0.
+            let exact = activation == IDENTITY || activation == RELU;
+            let lengths = exact.then_some([outputs, inputs]);
+            let dx_plan = sizes.plan::<S>(OP, [batch, inputs, outputs], lengths)?;
+            let dw_plan = sizes.plan::<S>(OP, [outputs, inputs, batch], lengths)?;
             let sums = Sums::new(sizes, activation);
 
             // The workspace: dz, the chunks' sums for db and for dalpha, and the parts of split products.
             let makes_dz = activation != IDENTITY && (dx.is_some() || dw.is_some());
             let each = if activation == PRELU_SHARED { sums.strips } else { outputs };
             let room = [
-                if makes_dz { batch * outputs } else { 0 },
+                match (makes_dz, exact) {
+                    (false, _) => 0,
+                    (true, true) => (batch * outputs * size_of::<S>()).div_ceil(size_of::<f32>()),
+                    (true, false) => batch * outputs,
+                },
                 if db.is_some() { sums.chunks * outputs } else { 0 },
                 if dalpha.is_some() { sums.chunks * each } else { 0 },
                 dx.as_ref().map_or(0, |_| dx_plan.parts()).max(dw.as_ref().map_or(0, |_| dw_plan.parts())),
             ]
             .map(aligned);
             let mut workspace = gpu.workspace(room.iter().sum())?;
-            let (mut dz, rest) = workspace.as_slice_mut().split_at(room[0]);
+            let (wide_dz, rest) = workspace.as_slice_mut().split_at(room[0]);
             let (mut db_sums, rest) = rest.split_at(room[1]);
             let (mut dalpha_sums, mut parts) = rest.split_at(room[2]);
 
+            let (mut wide_dz, mut exact_dz) =
+                if exact { (None, Some(wide_dz.cast::<S>())) } else { (Some(wide_dz), None) };
             if makes_dz || db.is_some() || dalpha.is_some() {
-                let kernel = DenseSlope {
-                    dy,
-                    y,
-                    z,
-                    alpha,
-                    dz: makes_dz.then_some(&mut dz as MemoryMut<'_>),
-                    db: db.is_some().then_some(&mut db_sums as MemoryMut<'_>),
-                    dalpha: dalpha.is_some().then_some(&mut dalpha_sums as MemoryMut<'_>),
-                    sizes: sums.rows,
-                };
+                let into_db = db.is_some().then_some(&mut db_sums as MemoryMut<'_>);
+                let into_dalpha = dalpha.is_some().then_some(&mut dalpha_sums as MemoryMut<'_>);
+                let (db, dalpha, sizes) = (into_db, into_dalpha, sums.rows);
                 let dims = LaunchDims::new([sums.strips as u32, sums.chunks as u32, 1], sums::BLOCK);
                 // SAFETY: `dy`, `y` and `z` are `[N, O]` and `alpha` fits, checked by `dense::backward`; the workspace's
                 // parts have the room that the kernel's layouts take; the grid covers the matrix.
-                unsafe { gpu.launch(dims, kernel)? };
+                unsafe {
+                    if exact {
+                        let dz = exact_dz.as_mut().filter(|_| makes_dz).map(|dz| dz as MemoryMut<'_, S>);
+                        gpu.launch(dims, DenseSlope::<S, S> { dy, y, z, alpha, dz, db, dalpha, sizes })?;
+                    } else {
+                        let dz = wide_dz.as_mut().filter(|_| makes_dz).map(|dz| dz as MemoryMut<'_>);
+                        gpu.launch(dims, DenseSlope::<S, f32> { dy, y, z, alpha, dz, db, dalpha, sizes })?;
+                    }
+                }
             }
+            let dz = match (&exact_dz, &wide_dz) {
+                (Some(dz), _) if makes_dz => Dz::Exact(dz as Memory<'_, S>),
+                (_, Some(dz)) => Dz::Wide(dz as Memory<'_>),
+                _ => Dz::Exact(dy as Memory<'_, S>),
+            };
             let columns = sums.rows.columns;
             let (rows, dims) = (sums.chunks as u32, LaunchDims::new(sums.strips as u32, sums::BLOCK));
             if let Some((out, beta)) = db {
@@ -237,31 +233,19 @@ impl<T: Real> OnGpu for Backward<'_, T> {
 
             if let Some((dx, beta)) = dx {
                 let _why = explain::because(|| dx_plan.why());
-                let (dims, shape) = (dx_plan.dims(), dx_plan.shape);
                 let into = dx_plan.is_split().then_some(&mut parts as MemoryMut<'_>);
+                let product = GradientProduct { dz, other: w, out: &mut *dx, parts: into, beta };
                 // SAFETY: `dz` and `dy` are `[N, O]`, `w` `[O, I]`, `dx` `[N, I]`, and the workspace holds the plan's parts;
-                // all begin at multiples of 16 bytes; the plan's grid covers the product.
-                for_tile!(dx_plan.tile, SIDE, unsafe {
-                    if makes_dz {
-                        gpu.launch(dims, DenseDx::<f32, S, SIDE> { dz: &dz, w, dx, parts: into, shape, beta })?
-                    } else {
-                        gpu.launch(dims, DenseDx::<S, S, SIDE> { dz: dy, w, dx, parts: into, shape, beta })?
-                    }
-                });
+                // all begin at multiples of 16 bytes.
+                unsafe { S::dx(gpu, &dx_plan, product)? };
                 Finish::sum(dx, beta).launch(gpu, &dx_plan, &parts)?;
             }
             if let Some((dw, beta)) = dw {
                 let _why = explain::because(|| dw_plan.why());
-                let (dims, shape) = (dw_plan.dims(), dw_plan.shape);
                 let into = dw_plan.is_split().then_some(&mut parts as MemoryMut<'_>);
+                let product = GradientProduct { dz, other: x, out: &mut *dw, parts: into, beta };
                 // SAFETY: as above, with `x` `[N, I]` and `dw` `[O, I]`.
-                for_tile!(dw_plan.tile, SIDE, unsafe {
-                    if makes_dz {
-                        gpu.launch(dims, DenseDw::<f32, S, SIDE> { dz: &dz, x, dw, parts: into, shape, beta })?
-                    } else {
-                        gpu.launch(dims, DenseDw::<S, S, SIDE> { dz: dy, x, dw, parts: into, shape, beta })?
-                    }
-                });
+                unsafe { S::dw(gpu, &dw_plan, product)? };
                 Finish::sum(dw, beta).launch(gpu, &dw_plan, &parts)?;
             }
             Ok(())
@@ -278,7 +262,7 @@ mod tests {
     fn refuses_sizes_that_32_bits_do_not_count() {
         let sizes = Sizes { batch: 1 << 31, inputs: 3, outputs: 2 };
         assert_eq!(
-            sizes.plan("dense.forward", 1 << 31, 2, 3).unwrap_err().to_string(),
+            sizes.plan::<f32>("dense.forward", [1 << 31, 2, 3], None).unwrap_err().to_string(),
             "dense.forward: x and w is [2147483648, 3] and [2, 3], expected sizes below 2³¹ on a GPU"
         );
     }

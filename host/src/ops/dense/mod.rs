@@ -11,10 +11,15 @@
 //! What backward needs of `z` is [`Saved`]: nothing for the identity, the output for ReLU, `z` itself for PReLU.
 //!
 //! With f16 and bf16, arithmetic is f32 and each result is rounded once, when it is stored; nothing in between is: `z`,
-//! `dz` and the slopes are f32. So the gradients are those of the function that forward computes, to f32's accuracy.
-//! (PReLU's `z` is the price: 4 bytes for each output, where the output has 2. `forward` with the identity and then
-//! [`prelu`](crate::ops::prelu) keeps the rounded `z` instead: half the memory, and the gradient of a function that rounds
-//! in between.) A positive `z` that f16 stores as 0, below 2⁻²⁵, has slope 0 with ReLU.
+//! `dz` and the slopes are f32, but ReLU's `dz`, which is `dy` or 0. So the gradients are those of the function that
+//! forward computes, to f32's accuracy. (PReLU's `z` is the price: 4 bytes for each output, where the output has 2.
+//! `forward` with the identity and then [`prelu`](crate::ops::prelu) keeps the rounded `z` instead: half the memory,
+//! and the gradient of a function that rounds in between.) A positive `z` that f16 stores as 0, below 2⁻²⁵, has slope 0
+//! with ReLU.
+//!
+//! On a GPU these types go by tensor cores where rows in memory are a multiple of eight elements: `I` for the forward pass,
+//! `I` and `O` for the gradients, which with PReLU do not. Products are exact there too, but tensor cores cut off what a sum
+//! does not hold instead of rounding it; no sum is longer than 16,384 terms before it is added as f32.
 //!
 //! Tensors are row-major, and each of `N`, `I` and `O` is below 2³¹ on a GPU.
 
@@ -23,6 +28,7 @@ mod cpu;
 mod gpu;
 mod init;
 mod plan;
+mod products;
 
 pub use contract::{Kind, Op};
 pub use init::{Generator, Init};

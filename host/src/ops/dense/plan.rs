@@ -1,7 +1,9 @@
 //! How a product is cut up for the GPU.
 
+mod tensor;
+
 use cuda_std::launch::LaunchDims;
-use kernels::dense::{DEPTH, LARGE, MAX_GRID_Y, SMALL, Shape, block, columns_along_x, per_multiprocessor};
+use kernels::dense::{DEPTH, LARGE, MAX_GRID_Y, SMALL, Shape, block, columns_along_x, mma, per_multiprocessor};
 
 use crate::device::tiles;
 
@@ -10,11 +12,43 @@ use crate::device::tiles;
 const MULTIPROCESSORS: u32 = 132;
 /// The least depth of a split, of large and of small tiles: below, adding the parts costs more than the splits win.
 const LEAST_DEPTH: [usize; 2] = [256, 128];
+
 /// The tiles that there are kernels for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tile {
     Large,
     Small,
+    TensorWide,
+    TensorLarge,
+    TensorSmall,
+}
+
+impl Tile {
+    fn rows(self) -> u32 {
+        match self {
+            Self::Large | Self::TensorLarge | Self::TensorWide => LARGE,
+            Self::Small | Self::TensorSmall => SMALL,
+        }
+    }
+
+    fn columns(self) -> u32 {
+        match self {
+            Self::TensorWide => mma::WIDE,
+            Self::Large | Self::TensorLarge => LARGE,
+            Self::Small | Self::TensorSmall => SMALL,
+        }
+    }
+
+    /// Whether it is made by tensor cores.
+    fn is_tensor(self) -> bool {
+        matches!(self, Self::TensorWide | Self::TensorLarge | Self::TensorSmall)
+    }
+}
+
+/// Sizes as a launch names them, each below 2³¹.
+fn small_enough<const N: usize>(sizes: [usize; N]) -> Option<[u32; N]> {
+    let fits = sizes.iter().all(|&n| n < 1 << 31);
+    fits.then(|| sizes.map(|n| n as u32))
 }
 
 /// A product's tiles, and the parts that its depth is split into.
@@ -28,8 +62,7 @@ pub(super) struct Plan {
 impl Plan {
     /// For `rows × columns` sums over `depth`; `None` when that is more than a launch can name.
     pub fn new(rows: usize, columns: usize, depth: usize) -> Option<Self> {
-        let small_enough = |n: usize| u32::try_from(n).ok().filter(|&n| n < 1 << 31);
-        let (r, c, d) = (small_enough(rows)?, small_enough(columns)?, small_enough(depth)?);
+        let [r, c, d] = small_enough([rows, columns, depth])?;
         let blocks = |side: u32| rows.div_ceil(side as usize) * columns.div_ceil(side as usize);
         // As many splits as fill the GPU once, where the depth is worth that many.
         let splits = |side, least: usize| {
@@ -44,19 +77,24 @@ impl Plan {
         } else {
             (Tile::Small, splits(SMALL, LEAST_DEPTH[1]))
         };
-        // Equal parts of whole slices; rounding up may leave fewer of them.
-        let depth_per_split = d.div_ceil(splits as u32).next_multiple_of(DEPTH).max(DEPTH);
-        let splits = d.div_ceil(depth_per_split).max(1);
-        Some(Self { tile, splits, shape: Shape { rows: r, columns: c, depth: d, depth_per_split } })
+        Some(Self::cut(tile, [r, c, d], splits as u32, DEPTH))
+    }
+
+    /// Equal parts of whole slices; rounding up may leave fewer of them.
+    fn cut(tile: Tile, [rows, columns, depth]: [u32; 3], splits: u32, slice: u32) -> Self {
+        let depth_per_split = depth.div_ceil(splits).next_multiple_of(slice).max(slice);
+        let splits = depth.div_ceil(depth_per_split).max(1);
+        Self { tile, splits, shape: Shape { rows, columns, depth, depth_per_split } }
     }
 
     /// The grid and the block.
     pub fn dims(&self) -> LaunchDims {
         let Shape { rows, columns, .. } = self.shape;
-        let side = match self.tile {
-            Tile::Large => LARGE,
-            Tile::Small => SMALL,
-        };
+        let side = self.tile.columns();
+        if self.tile.is_tensor() {
+            let dims = LaunchDims::new([self.tensor_blocks(), 1, self.splits], mma::block(side));
+            return dims.with_shared(mma::shared_bytes(side));
+        }
         let (x, y) = (tiles(rows as usize, side), tiles(columns as usize, side));
         let swapped = self.tile == Tile::Small && columns_along_x(columns);
         let [x, y] = if swapped { [y, x] } else { [x, y] };
@@ -73,6 +111,10 @@ impl Plan {
                 format!("tiles of {SMALL}: only their grid has room for as many columns")
             }
             Tile::Small => format!("tiles of {SMALL}: larger ones would leave multiprocessors idle"),
+            tile => {
+                let (rows, columns) = (tile.rows(), tile.columns());
+                format!("tensor cores in tiles of {rows}x{columns}: of all cuts this should take the least time")
+            }
         };
         let parts = match self.splits {
             1 => "the depth in one part".to_owned(),

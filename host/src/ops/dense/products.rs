@@ -1,0 +1,144 @@
+//! The launches of the three products, on tensor cores or not: which kernel a plan and an element type mean.
+
+use cuda_std::element::Storage;
+use kernels::dense::mma::{PIECE, WIDE};
+use kernels::dense::{DenseDw, DenseDwMma, DenseDx, DenseDxMma, DenseForward, DenseForwardMma, LARGE, SMALL};
+
+use super::gpu::{Memory, MemoryMut};
+use super::plan::{Plan, Tile};
+use crate::device::Gpu;
+use crate::{Result, bf16, f16};
+
+/// What a forward product takes, as the kernels name it.
+pub(super) struct ForwardProduct<'a, S> {
+    pub x: Memory<'a, S>,
+    pub w: Memory<'a, S>,
+    pub y: MemoryMut<'a, S>,
+    pub z: Option<MemoryMut<'a>>,
+    pub b: Option<Memory<'a, S>>,
+    pub alpha: Option<Memory<'a>>,
+    pub parts: Option<MemoryMut<'a>>,
+    pub activation: u32,
+}
+
+/// `dz`, in the type of the elements where that holds it exactly.
+#[derive(Clone, Copy)]
+pub(super) enum Dz<'a, S> {
+    Exact(Memory<'a, S>),
+    Wide(Memory<'a>),
+}
+
+/// What `dx` and `dw` take: `dz`, `w` or `x`, and where the sums go.
+pub(super) struct GradientProduct<'a, S> {
+    pub dz: Dz<'a, S>,
+    pub other: Memory<'a, S>,
+    pub out: MemoryMut<'a, S>,
+    pub parts: Option<MemoryMut<'a>>,
+    pub beta: f32,
+}
+
+/// The kernels of an element type.
+pub(super) trait Products: Storage {
+    /// Whether there are some for tensor cores.
+    const TENSOR: bool;
+
+    /// How a product is cut up: for tensor cores, if this type has kernels for them, and all rows of its matrices are whole
+    /// pieces. That is for `lengths` to say, which has none where an operand is of another type.
+    fn plan([rows, columns, depth]: [usize; 3], lengths: Option<[usize; 2]>) -> Option<Plan> {
+        let whole = |length: &usize| length.is_multiple_of(PIECE as usize);
+        match lengths {
+            Some(lengths) if Self::TENSOR && lengths.iter().all(whole) => Plan::tensor(rows, columns, depth),
+            _ => Plan::new(rows, columns, depth),
+        }
+    }
+
+    /// Queues `y`.
+    ///
+    /// # Safety
+    /// The buffers are of the plan's shapes, and begin at multiples of 16 bytes; so for the others.
+    unsafe fn forward(gpu: &Gpu, plan: &Plan, product: ForwardProduct<'_, Self>) -> Result<()>;
+
+    /// Queues `dx`.
+    ///
+    /// # Safety
+    /// As [`Products::forward`].
+    unsafe fn dx(gpu: &Gpu, plan: &Plan, product: GradientProduct<'_, Self>) -> Result<()>;
+
+    /// Queues `dw`.
+    ///
+    /// # Safety
+    /// As [`Products::forward`].
+    unsafe fn dw(gpu: &Gpu, plan: &Plan, product: GradientProduct<'_, Self>) -> Result<()>;
+}
+
+/// Launches the kernel of a plan's tile: `$cores`, or `$tensor` where there is one.
+macro_rules! launch {
+    ($gpu:expr, $plan:expr, $cores:ident [$($t:ty),*], $fields:tt) => {
+        match $plan.tile {
+            Tile::Large => $gpu.launch($plan.dims(), $cores::<$($t,)* LARGE> $fields),
+            Tile::Small => $gpu.launch($plan.dims(), $cores::<$($t,)* SMALL> $fields),
+            tile => unreachable!("{tile:?}: `Products::plan` gives this type and layout no such tile"),
+        }
+    };
+    ($gpu:expr, $plan:expr, $cores:ident [$($t:ty),*], $tensor:ident [$half:ty], $fields:tt) => {
+        match $plan.tile {
+            Tile::Large => $gpu.launch($plan.dims(), $cores::<$($t,)* LARGE> $fields),
+            Tile::Small => $gpu.launch($plan.dims(), $cores::<$($t,)* SMALL> $fields),
+            Tile::TensorWide => $gpu.launch($plan.dims(), $tensor::<$half, WIDE> $fields),
+            Tile::TensorLarge => $gpu.launch($plan.dims(), $tensor::<$half, LARGE> $fields),
+            Tile::TensorSmall => $gpu.launch($plan.dims(), $tensor::<$half, SMALL> $fields),
+        }
+    };
+}
+
+macro_rules! products {
+    ($($t:ty, $has_tensor:literal, [$($forward:ident $dx:ident $dw:ident [$half:ty])?];)*) => {$(
+        impl Products for $t {
+            const TENSOR: bool = $has_tensor;
+
+            unsafe fn forward(gpu: &Gpu, plan: &Plan, product: ForwardProduct<'_, Self>) -> Result<()> {
+                let ForwardProduct { x, w, y, z, b, alpha, parts, activation } = product;
+                let shape = plan.shape;
+                // SAFETY: the caller's; the plan's grid covers the product, and its block has the shared memory.
+                unsafe {
+                    launch!(gpu, plan, DenseForward [$t], $($forward [$half],)? {
+                        x, w, y, z, b, alpha, parts, shape, activation
+                    })
+                }
+            }
+
+            unsafe fn dx(gpu: &Gpu, plan: &Plan, product: GradientProduct<'_, Self>) -> Result<()> {
+                let GradientProduct { dz, other: w, out: dx, parts, beta } = product;
+                let shape = plan.shape;
+                // SAFETY: as for `forward`.
+                unsafe {
+                    match dz {
+                        Dz::Exact(dz) => {
+                            launch!(gpu, plan, DenseDx [$t, $t], $($dx [$half],)? { dz, w, dx, parts, shape, beta })
+                        }
+                        Dz::Wide(dz) => launch!(gpu, plan, DenseDx [f32, $t], { dz, w, dx, parts, shape, beta }),
+                    }
+                }
+            }
+
+            unsafe fn dw(gpu: &Gpu, plan: &Plan, product: GradientProduct<'_, Self>) -> Result<()> {
+                let GradientProduct { dz, other: x, out: dw, parts, beta } = product;
+                let shape = plan.shape;
+                // SAFETY: as for `forward`.
+                unsafe {
+                    match dz {
+                        Dz::Exact(dz) => {
+                            launch!(gpu, plan, DenseDw [$t, $t], $($dw [$half],)? { dz, x, dw, parts, shape, beta })
+                        }
+                        Dz::Wide(dz) => launch!(gpu, plan, DenseDw [f32, $t], { dz, x, dw, parts, shape, beta }),
+                    }
+                }
+            }
+        }
+    )*};
+}
+products! {
+    f32, false, [];
+    f16, true, [DenseForwardMma DenseDxMma DenseDwMma [f16]];
+    bf16, true, [DenseForwardMma DenseDxMma DenseDwMma [bf16]];
+}
