@@ -35,13 +35,13 @@ pub fn tests() -> Vec<Trial> {
     tests.extend(errors::tests());
     for (i, case) in gpu_cases().into_iter().enumerate() {
         // Each case in one type on the emulated grid, which is slow, and in all on a GPU.
+        type Compare = fn(&Device, &Case, u64) -> Outcome;
+        let passes: [(&str, Compare); 3] =
+            [("f32", compare::<f32>), ("f16", compare::<f16>), ("bf16", compare::<bf16>)];
+        let (of, pass) = passes[(i / 4 + i) % passes.len()];
         let name = format!("gaussian_pool::matches_cpu::{i}::{:?}", case.normalize);
-        tests.extend(on_each_gpu(&name, move |gpu| {
-            let passes = [compare::<f32>, compare::<f16>, compare::<bf16>];
-            let emulated = matches!(gpu, Device::Gpu(gpu) if gpu.is_emulated());
-            let of_turn = |turn: &usize| !emulated || *turn == (i / 4 + i) % passes.len();
-            (0..passes.len()).filter(of_turn).try_for_each(|turn| passes[turn](gpu, &case, 10))
-        }));
+        tests.push(on_emulated_gpu(&format!("{name}::{of}"), move |gpu| pass(gpu, &case, 10)));
+        tests.push(on_real_gpu(&name, move |gpu| passes.into_iter().try_for_each(|(_, pass)| pass(gpu, &case, 10))));
     }
     let name = |of: &str| format!("gaussian_pool::matches_cpu_on_random_shapes::{of}");
     tests.extend(on_each_gpu(&name("f32"), matches_cpu_on_random_shapes::<f32>));

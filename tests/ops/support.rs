@@ -22,9 +22,12 @@ pub fn on_cpu(name: &str, test: impl FnOnce() -> Outcome + Send + 'static) -> Tr
 ///
 /// Both poison outputs. The body must be small: a launch on the emulated grid takes milliseconds.
 pub fn on_each_gpu(name: &str, test: impl Fn(&Device) -> Outcome + Send + Copy + 'static) -> Vec<Trial> {
-    let emulated =
-        Trial::test(format!("{name}::emulated"), move || test(&Device::Gpu(GpuOptions::default().poison().emulated())));
-    vec![emulated, on_real_gpu(name, test)]
+    vec![on_emulated_gpu(name, test), on_real_gpu(name, test)]
+}
+
+/// A trial on the emulated GPU.
+pub fn on_emulated_gpu(name: &str, test: impl FnOnce(&Device) -> Outcome + Send + 'static) -> Trial {
+    Trial::test(format!("{name}::emulated"), move || test(&Device::Gpu(GpuOptions::default().poison().emulated())))
 }
 
 /// A trial on the first real GPU: ignored where there is none, a failure when `FERROLAYER_REQUIRE_GPU=1`.
