@@ -3,6 +3,7 @@
 mod edges;
 mod formula;
 mod huge;
+mod launches;
 mod rejects;
 mod tensor;
 mod tiles;

@@ -3,17 +3,11 @@
 
 use cuda_std::arch::sm_80::Half;
 use cuda_std::launch::{Launch, LaunchDims};
-use ferrolayer::Element;
-use ferrolayer::device::{GpuBuffer, tiles};
 use kernels::dense::mma::{self, DEPTH, PIECE};
-use kernels::dense::{
-    DenseDwMma, DenseDxMma, DenseFinish, DenseForwardMma, FINISH_BLOCK, FINISH_COLUMNS, FINISH_ROWS, IDENTITY,
-    PRELU_EACH, Shape,
-};
+use kernels::dense::{DenseDwMma, DenseDxMma, DenseFinish, DenseForwardMma, PRELU_EACH, Shape};
 
+use super::launches::{Forward, OP, buffer, finish, gpu};
 use super::*;
-
-const OP: &str = "test";
 
 /// Rows, columns and depth, and how many parts of the depth: a part of a tile, tiles and a remainder each way, a depth that
 /// ends within a slice, and parts of which the last is short; for 64, more rows of tiles than one group has.
@@ -44,17 +38,6 @@ where
     Ok(())
 }
 
-fn gpu(device: &Device) -> &Gpu {
-    match device {
-        Device::Gpu(gpu) => gpu,
-        _ => unreachable!("a test of GPUs"),
-    }
-}
-
-fn buffer<E: Element>(tensor: &Tensor<E>) -> Result<&GpuBuffer<E>, Failed> {
-    Ok(tensor.gpu::<E>(OP, "input")?)
-}
-
 fn shape_of([rows, columns, depth]: [usize; 3], splits: u32) -> Shape {
     let depth_per_split = (depth as u32).div_ceil(splits).next_multiple_of(DEPTH);
     Shape { rows: rows as u32, columns: columns as u32, depth: depth as u32, depth_per_split }
@@ -63,11 +46,6 @@ fn shape_of([rows, columns, depth]: [usize; 3], splits: u32) -> Shape {
 fn dims(shape: Shape, splits: u32, tile: u32) -> LaunchDims {
     let blocks = shape.rows.div_ceil(mma::rows(tile)) * shape.columns.div_ceil(mma::columns(tile));
     LaunchDims::new([blocks, 1, splits], mma::block(tile)).with_shared(mma::shared_bytes(tile))
-}
-
-fn finish_dims(shape: Shape) -> LaunchDims {
-    let grid = [tiles(shape.rows as usize, FINISH_ROWS), tiles(shape.columns as usize, FINISH_COLUMNS), 1];
-    LaunchDims::new(grid, FINISH_BLOCK)
 }
 
 /// Small whole numbers: products and their sums are exact in f32, in whatever order.
@@ -126,21 +104,8 @@ where
     // SAFETY: whole tensors of the shapes that the kernel asks for, as many parts as splits, and a grid that covers the
     // product.
     unsafe { gpu(device).launch(dims(shape, splits, TILE), kernel)? };
-    if splits > 1 {
-        let kernel = DenseFinish {
-            parts: buffer(&parts)?,
-            out: y.gpu_mut::<T>(OP, "y")?,
-            z: Some(z.gpu_mut::<f32>(OP, "z")?),
-            b: Some(buffer(&b)?),
-            alpha: Some(buffer(&alpha)?),
-            shape,
-            splits,
-            activation: PRELU_EACH,
-            beta: 0.0,
-        };
-        // SAFETY: as above.
-        unsafe { gpu(device).launch(finish_dims(shape), kernel)? };
-    }
+    let of_forward = Forward { z: &mut z, b: &b, alpha: &alpha };
+    finish(device, (shape, splits), &parts, &mut y, 0.0, Some(of_forward))?;
 
     let (x, w, b, alpha) = (values(&x)?, values(&w)?, values(&b)?, values(&alpha)?);
     let mut exact = product(sizes, |row, k| x[row * i + k], |k, column| w[column * i + k]);
@@ -183,12 +148,7 @@ where
             gpu(device).launch(dims(shape, splits, TILE), kernel)?;
         }
     }
-    if splits > 1 {
-        let (parts, out, activation) = (buffer(&room)?, out.gpu_mut::<T>(OP, "out")?, IDENTITY);
-        let kernel = DenseFinish { parts, out, z: None, b: None, alpha: None, shape, splits, activation, beta };
-        // SAFETY: as above.
-        unsafe { gpu(device).launch(finish_dims(shape), kernel)? };
-    }
+    finish(device, (shape, splits), &room, &mut out, beta, None)?;
 
     let (left, right, old) = (values(&left)?, values(&right)?, values(&old)?);
     let of_left = |row: usize, k: usize| if transposed { left[k * rows + row] } else { left[row * depth + k] };

@@ -2,16 +2,11 @@
 
 use cuda_std::element::Storage;
 use cuda_std::launch::{Launch, LaunchDims};
-use ferrolayer::Element;
-use ferrolayer::device::{GpuBuffer, tiles};
-use kernels::dense::{
-    DEPTH, DenseDw, DenseDx, DenseFinish, DenseForward, FINISH_BLOCK, FINISH_COLUMNS, FINISH_ROWS, IDENTITY, LARGE,
-    PRELU_EACH, Shape, block,
-};
+use ferrolayer::device::tiles;
+use kernels::dense::{DEPTH, DenseDw, DenseDx, DenseFinish, DenseForward, LARGE, PRELU_EACH, Shape, block};
 
+use super::launches::{Forward, OP, buffer, finish, gpu};
 use super::*;
-
-const OP: &str = "test";
 
 /// More than a tile each way, with rows of a multiple of four elements and not, whole and split with a short last part;
 /// `dz` of type `D`.
@@ -33,24 +28,8 @@ where
     Ok(())
 }
 
-fn gpu(device: &Device) -> &Gpu {
-    match device {
-        Device::Gpu(gpu) => gpu,
-        _ => unreachable!("a test of GPUs"),
-    }
-}
-
-fn buffer<E: Element>(tensor: &Tensor<E>) -> Result<&GpuBuffer<E>, Failed> {
-    Ok(tensor.gpu::<E>(OP, "input")?)
-}
-
 fn dims(shape: Shape, splits: u32) -> LaunchDims {
     LaunchDims::new([tiles(shape.rows as usize, LARGE), tiles(shape.columns as usize, LARGE), splits], block(LARGE))
-}
-
-fn finish_dims(shape: Shape) -> LaunchDims {
-    let grid = [tiles(shape.rows as usize, FINISH_ROWS), tiles(shape.columns as usize, FINISH_COLUMNS), 1];
-    LaunchDims::new(grid, FINISH_BLOCK)
 }
 
 fn forward<T: Real<Compute = f32> + Storage>(device: &Device, shape: Shape, splits: u32, seed: u64) -> Outcome
@@ -78,21 +57,8 @@ where
     // SAFETY: whole tensors of the shapes that the kernel asks for, as many parts as splits, and a grid that covers the
     // product.
     unsafe { gpu(device).launch(dims(shape, splits), kernel)? };
-    if splits > 1 {
-        let kernel = DenseFinish {
-            parts: buffer(&parts)?,
-            out: y.gpu_mut::<T>(OP, "y")?,
-            z: Some(z.gpu_mut::<f32>(OP, "z")?),
-            b: Some(buffer(&b)?),
-            alpha: Some(buffer(&alpha)?),
-            shape,
-            splits,
-            activation: PRELU_EACH,
-            beta: 0.0,
-        };
-        // SAFETY: as above.
-        unsafe { gpu(device).launch(finish_dims(shape), kernel)? };
-    }
+    let of_forward = Forward { z: &mut z, b: &b, alpha: &alpha };
+    finish(device, (shape, splits), &parts, &mut y, 0.0, Some(of_forward))?;
 
     let (x_abs, w_abs, b_abs) = (wide(&x, f64::abs)?, wide(&w, f64::abs)?, wide(&b, f64::abs)?);
     let (x, w, b, alpha) = (wide(&x, same)?, wide(&w, same)?, wide(&b, same)?, wide(&alpha, same)?);
@@ -136,12 +102,7 @@ where
                 gpu(device).launch(dims(shape, splits), kernel)?;
             }
         }
-        if splits > 1 {
-            let (parts, out, activation) = (buffer(&room)?, out.gpu_mut::<T>(OP, "out")?, IDENTITY);
-            let kernel = DenseFinish { parts, out, z: None, b: None, alpha: None, shape, splits, activation, beta };
-            // SAFETY: as above.
-            unsafe { gpu(device).launch(finish_dims(shape), kernel)? };
-        }
+        finish(device, (shape, splits), &room, &mut out, beta, None)?;
 
         let exact = |f: fn(f64) -> f64| -> Result<Tensor<f64>, Failed> {
             let (left, right) = (wide(&left, f)?, wide(&right, f)?);
