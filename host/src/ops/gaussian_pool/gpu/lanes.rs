@@ -84,26 +84,30 @@ impl<T: Real> Backward<'_, T> {
         let mut sums = workspace.as_slice_mut();
         for_storage!(T as S, op, "x", gpu, {
             let dy = self.dy.gpu::<S>(op, "dy")?;
-            let (mut dx, dx_beta) = match self.dx {
+            let (dx, dx_beta) = match self.dx {
                 Some(out) => (Some(out.tensor.gpu_mut::<S>(op, "dx")? as &mut dyn DeviceMemory<S>), out.beta as f32),
                 None => (None, 0.0),
             };
             let x = self.x.gpu::<S>(op, "x")?;
             let (mean, var) = (self.mean.gpu::<f32>(op, "mean")?, self.var.gpu::<f32>(op, "var")?);
             macro_rules! run {
-                ($launch:ident::<$($of:literal),+> { $($field:ident),* }) => {{
-                    let launch = $launch::<S, $($of),+> { $($field),* };
+                ($launch:expr) => {
                     // SAFETY: `x`, `dy` and `dx` have the shapes and the layout that `geometry` was made of, and the
                     // parameters theirs; `sums` has four elements for each unit; the grid and the shared memory are the
                     // plan's, of the window's size and the Gaussians of a channel.
-                    unsafe { gpu.launch(dims, launch) }
+                    unsafe { gpu.launch(dims, $launch) }
+                };
+            }
+            macro_rules! of_dx {
+                ($size:literal, $whole:literal, $dx:ident) => {{
+                    let dx = $dx;
+                    run!(GaussianPoolBackwardLanes::<S, $size, $whole> { dy, mean, var, dx, dx_beta, geometry, lanes })
                 }};
             }
-            let (size, whole) = (geometry.axes[0].size, launch.whole);
-            if parameters {
-                let sums = &mut sums;
-                if size == 3 {
-                    run!(GaussianPoolBackwardParametersLanes::<3, 4> {
+            macro_rules! of_parameters {
+                ($size:literal, $taps:literal, $dx:ident) => {{
+                    let (dx, sums) = ($dx, &mut sums);
+                    run!(GaussianPoolBackwardParametersLanes::<S, $size, $taps> {
                         x,
                         dy,
                         mean,
@@ -114,35 +118,16 @@ impl<T: Real> Backward<'_, T> {
                         geometry,
                         lanes
                     })
-                } else {
-                    run!(GaussianPoolBackwardParametersLanes::<11, 6> {
-                        x,
-                        dy,
-                        mean,
-                        var,
-                        dx,
-                        dx_beta,
-                        sums,
-                        geometry,
-                        lanes
-                    })
-                }
-            } else {
-                let Some(dx) = dx.take() else { return Ok(()) };
-                match (size, whole) {
-                    (3, true) => {
-                        run!(GaussianPoolBackwardLanes::<3, true> { dy, mean, var, dx, dx_beta, geometry, lanes })
-                    }
-                    (3, false) => {
-                        run!(GaussianPoolBackwardLanes::<3, false> { dy, mean, var, dx, dx_beta, geometry, lanes })
-                    }
-                    (_, true) => {
-                        run!(GaussianPoolBackwardLanes::<11, true> { dy, mean, var, dx, dx_beta, geometry, lanes })
-                    }
-                    (_, false) => {
-                        run!(GaussianPoolBackwardLanes::<11, false> { dy, mean, var, dx, dx_beta, geometry, lanes })
-                    }
-                }
+                }};
+            }
+            match (geometry.axes[0].size, launch.whole, dx) {
+                (3, _, dx) if parameters => of_parameters!(3, 4, dx),
+                (_, _, dx) if parameters => of_parameters!(11, 6, dx),
+                (_, _, None) => Ok(()),
+                (3, true, Some(dx)) => of_dx!(3, true, dx),
+                (3, false, Some(dx)) => of_dx!(3, false, dx),
+                (_, true, Some(dx)) => of_dx!(11, true, dx),
+                (_, false, Some(dx)) => of_dx!(11, false, dx),
             }
         })?;
         drop(why);
