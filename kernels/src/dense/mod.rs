@@ -1,9 +1,8 @@
 //! Fully connected layer: `y = act(x · wᵀ + b)`, `x: [N, I]`, `w: [O, I]`, `b: [O]`; backward `dx = dz · w`,
 //! `dw = dzᵀ · x`, `db = sum over n of dz`, `dalpha = sum of z dy where not z > 0`, with `dz = act'(z) dy`.
 //!
-//! Memory holds f32, f16 or bf16; arithmetic is f32, and each result is rounded once. What is between two kernels is f32
-//! whatever the elements are: `z`, PReLU's `dz`, the parts of a sum; so are the slopes. (ReLU's `dz` is `dy` or 0, and has its
-//! type.)
+//! Memory holds f32, f16 or bf16; arithmetic is f32, and each result is rounded once, `dz` too, which is of the type that
+//! the products take. What else is between two kernels is f32: `z`, the parts of a sum; so are the slopes.
 //!
 //! The three products are one body ([`product`](mod@product)) over operands that are read as they lie, rows or columns
 //! first: nothing is transposed in memory. Each has an entry for tiles of 128 × 128 and one for 64 × 64, which small
@@ -82,7 +81,7 @@ pub unsafe fn dense_forward<T: Storage, const SIDE: u32>(
 ) {
     let epilogue = Epilogue { out: y, beta: 0.0, z, b, alpha, activation };
     // SAFETY: the module's contract.
-    unsafe { product::<T, T, T, SIDE, true, true>(x, w, epilogue, parts, shape) }
+    unsafe { product::<T, SIDE, true, true>(x, w, epilogue, parts, shape) }
 }
 
 /// `dx = dz · w + beta * dx`. `shape` is `[N, I, O]`; the grid is `[tiles of N, tiles of I, splits]`.
@@ -95,10 +94,10 @@ pub unsafe fn dense_forward<T: Storage, const SIDE: u32>(
     block = block(SIDE),
     min_blocks = per_multiprocessor(SIDE),
     barriers = 2,
-    instances((D, T) = [(f32, f32), (f16, f16), (bf16, bf16), (f32, f16), (f32, bf16)], SIDE = [64, 128])
+    instances(T = [f32, f16, bf16], SIDE = [64, 128])
 )]
-pub unsafe fn dense_dx<D: Storage, T: Storage, const SIDE: u32>(
-    dz: Global<D>,
+pub unsafe fn dense_dx<T: Storage, const SIDE: u32>(
+    dz: Global<T>,
     w: Global<T>,
     dx: GlobalMut<T>,
     parts: Option<GlobalMut<f32>>,
@@ -106,7 +105,7 @@ pub unsafe fn dense_dx<D: Storage, T: Storage, const SIDE: u32>(
     beta: f32,
 ) {
     // SAFETY: the module's contract.
-    unsafe { product::<D, T, T, SIDE, true, false>(dz, w, Epilogue::sum(dx, beta), parts, shape) }
+    unsafe { product::<T, SIDE, true, false>(dz, w, Epilogue::sum(dx, beta), parts, shape) }
 }
 
 /// `dw = dzᵀ · x + beta * dw`. `shape` is `[O, I, N]`; the grid is `[tiles of O, tiles of I, splits]`.
@@ -119,10 +118,10 @@ pub unsafe fn dense_dx<D: Storage, T: Storage, const SIDE: u32>(
     block = block(SIDE),
     min_blocks = per_multiprocessor(SIDE),
     barriers = 2,
-    instances((D, T) = [(f32, f32), (f16, f16), (bf16, bf16), (f32, f16), (f32, bf16)], SIDE = [64, 128])
+    instances(T = [f32, f16, bf16], SIDE = [64, 128])
 )]
-pub unsafe fn dense_dw<D: Storage, T: Storage, const SIDE: u32>(
-    dz: Global<D>,
+pub unsafe fn dense_dw<T: Storage, const SIDE: u32>(
+    dz: Global<T>,
     x: Global<T>,
     dw: GlobalMut<T>,
     parts: Option<GlobalMut<f32>>,
@@ -130,7 +129,7 @@ pub unsafe fn dense_dw<D: Storage, T: Storage, const SIDE: u32>(
     beta: f32,
 ) {
     // SAFETY: the module's contract.
-    unsafe { product::<D, T, T, SIDE, false, false>(dz, x, Epilogue::sum(dw, beta), parts, shape) }
+    unsafe { product::<T, SIDE, false, false>(dz, x, Epilogue::sum(dw, beta), parts, shape) }
 }
 
 /// [`dense_forward`] on tensor cores. `I` is a multiple of [`mma::PIECE`], [`Shape::depth_per_split`] of [`mma::DEPTH`];

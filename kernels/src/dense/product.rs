@@ -216,16 +216,9 @@ impl<T: Storage> Epilogue<T> {
 /// # Safety
 /// The module `dense`'s.
 #[inline(always)]
-pub(super) unsafe fn product<
-    A: Storage,
-    B: Storage,
-    T: Storage,
-    const SIDE: u32,
-    const A_DEPTH_INNER: bool,
-    const B_DEPTH_INNER: bool,
->(
-    a: Global<A>,
-    b: Global<B>,
+pub(super) unsafe fn product<T: Storage, const SIDE: u32, const A_DEPTH_INNER: bool, const B_DEPTH_INNER: bool>(
+    a: Global<T>,
+    b: Global<T>,
     epilogue: Epilogue<T>,
     parts: Option<GlobalMut<f32>>,
     shape: Shape,
@@ -241,8 +234,8 @@ pub(super) unsafe fn product<
     let split = thread::block_idx_z();
     let begin = split * shape.depth_per_split;
     let end = shape.depth.min(begin.saturating_add(shape.depth_per_split));
-    let mut a = Operand::<A, SIDE, A_DEPTH_INNER>::new(a, first_row, shape.rows, [begin, end], shape.depth);
-    let mut b = Operand::<B, SIDE, B_DEPTH_INNER>::new(b, first_column, shape.columns, [begin, end], shape.depth);
+    let mut a = Operand::<T, SIDE, A_DEPTH_INNER>::new(a, first_row, shape.rows, [begin, end], shape.depth);
+    let mut b = Operand::<T, SIDE, B_DEPTH_INNER>::new(b, first_column, shape.columns, [begin, end], shape.depth);
 
     // A warp's lanes are 4 rows of 8 columns of threads, the warps two such side by side.
     let (lane, warp) = (thread::thread_idx_x() % warp::WARP_SIZE, thread::thread_idx_x() / warp::WARP_SIZE);

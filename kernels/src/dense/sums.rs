@@ -71,19 +71,19 @@ unsafe impl KernelParam for Rows {}
 
 /// `dz = act'(z) dy`, and each chunk's sums of `dz` and of `z dy where not z > 0`, over its rows: each where asked for.
 ///
-/// With ReLU `dz` is `dy` or 0, which a 16-bit `D` holds exactly. ReLU's slope comes of `y`, PReLU's of `z`; the
-/// identity has neither. `db` is `[chunks, columns]`; `dalpha` too, or `[chunks, strips]` for a shared slope. The grid
+/// `dz` is rounded to `T`, its sums are of what it was before. ReLU's slope comes of `y`, PReLU's of `z`; the identity has
+/// neither. `db` is `[chunks, columns]`; `dalpha` too, or `[chunks, strips]` for a shared slope. The grid
 /// is `[strips, chunks]`.
 ///
 /// # Safety
 /// The module `dense`'s.
-#[kernel(block = BLOCK, instances((T, D) = [(f32, f32), (f16, f32), (bf16, f32), (f16, f16), (bf16, bf16)]))]
-pub unsafe fn dense_slope<T: Storage, D: Storage>(
+#[kernel(block = BLOCK, instances(T = [f32, f16, bf16]))]
+pub unsafe fn dense_slope<T: Storage>(
     dy: Global<T>,
     y: Option<Global<T>>,
     z: Option<Global<f32>>,
     alpha: Option<Global<f32>>,
-    dz: Option<GlobalMut<D>>,
+    dz: Option<GlobalMut<T>>,
     db: Option<GlobalMut<f32>>,
     dalpha: Option<GlobalMut<f32>>,
     sizes: Rows,
@@ -134,7 +134,7 @@ pub unsafe fn dense_slope<T: Storage, D: Storage>(
             bias += value;
             if let Some(dz) = dz {
                 // SAFETY: as above; each element is one thread's.
-                unsafe { dz.store_if(inside && exists, at(row), D::from_f32(value)) };
+                unsafe { dz.store_if(inside && exists, at(row), T::from_f32(value)) };
             }
         },
     );

@@ -51,7 +51,7 @@ pub fn edge_values<T: Real>(device: &Device) -> Outcome {
     assert_values(&db, &[3.0, 0.75])
 }
 
-/// What lies between two passes, and what is added to, is not rounded to 16 bits.
+/// What lies between two passes, and what is added to, is not rounded to 16 bits; `dz` is.
 pub fn rounds_once<T: Real>(device: &Device) -> Outcome {
     let eps = T::EPSILON;
     let tensor = |shape: &[usize], values: &[f64]| narrow::<T>(device, shape, values);
@@ -74,12 +74,16 @@ pub fn rounds_once<T: Real>(device: &Device) -> Outcome {
     dense::backward(&x, &w, Activation::Prelu(&alpha), &forward.saved, &no_x, only_dalpha(&mut dalpha))?;
     assert_values(&dalpha, &[-(1.0 + eps) * (1.0 + eps)])?;
 
-    // dz = (1 + eps / 8, -1): rounded, the two would cancel.
-    let (x, w, alpha) = (tensor(&[1, 1], &[-1.0])?, tensor(&[2, 1], &[1.0, 1.0])?, slopes(&[1.0 + eps / 8.0, 1.0])?);
-    let forward = dense::forward(&x, &w, None, Activation::Prelu(&alpha))?;
-    let dy = tensor(&[1, 2], &[1.0, -1.0])?;
-    dense::backward(&x, &w, Activation::Prelu(&alpha), &forward.saved, &dy, only_dx(&mut dx))?;
-    assert_values(&dx, &[eps / 8.0])
+    // dz = (1 + eps / 8, 1) is rounded, so that it cancels in dw; what db sums has not been.
+    let (x, w, alpha) = (tensor(&[2, 1], &[-1.0, 1.0])?, tensor(&[1, 1], &[1.0])?, slopes(&[1.0 + eps / 8.0])?);
+    let saved = dense::forward(&x, &w, None, Activation::Prelu(&alpha))?.saved;
+    let [mut dw, mut db] = [tensor(&[1, 1], &[f64::NAN])?, tensor(&[1], &[f64::NAN])?];
+    let gradients = Gradients { dw: Some(Out::write(&mut dw)), ..Gradients::default() };
+    dense::backward(&x, &w, Activation::Prelu(&alpha), &saved, &tensor(&[2, 1], &[1.0, 1.0])?, gradients)?;
+    assert_values(&dw, &[0.0])?;
+    let gradients = Gradients { db: Some(Out::write(&mut db)), ..Gradients::default() };
+    dense::backward(&x, &w, Activation::Prelu(&alpha), &saved, &tensor(&[2, 1], &[1.0, -1.0])?, gradients)?;
+    assert_values(&db, &[eps / 8.0])
 }
 
 pub fn empty_batch<T: Real>(device: &Device) -> Outcome {

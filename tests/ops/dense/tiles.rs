@@ -8,13 +8,12 @@ use kernels::dense::{DEPTH, DenseDw, DenseDx, DenseFinish, DenseForward, LARGE, 
 use super::launches::{Forward, OP, buffer, finish, gpu};
 use super::*;
 
-/// More than a tile each way, with rows of a multiple of four elements and not, whole and split with a short last part;
-/// `dz` of type `D`.
-pub fn large_tiles<D: Real + Storage, T: Real<Compute = f32> + Storage>(device: &Device) -> Outcome
+/// More than a tile each way, with rows of a multiple of four elements and not, whole and split with a short last part.
+pub fn large_tiles<T: Real<Compute = f32> + Storage>(device: &Device) -> Outcome
 where
     for<'a> DenseForward<'a, T, LARGE>: Launch,
-    for<'a> DenseDx<'a, D, T, LARGE>: Launch,
-    for<'a> DenseDw<'a, D, T, LARGE>: Launch,
+    for<'a> DenseDx<'a, T, LARGE>: Launch,
+    for<'a> DenseDw<'a, T, LARGE>: Launch,
     for<'a> DenseFinish<'a, T>: Launch,
 {
     for (seed, (rows, columns, depth, splits)) in
@@ -23,7 +22,7 @@ where
         let depth_per_split = u32::try_from(depth)?.div_ceil(splits).next_multiple_of(DEPTH);
         let shape = Shape { rows: rows as u32, columns: columns as u32, depth: depth as u32, depth_per_split };
         forward::<T>(device, shape, splits, seed as u64)?;
-        sums::<D, T>(device, shape, splits, seed as u64)?;
+        sums::<T>(device, shape, splits, seed as u64)?;
     }
     Ok(())
 }
@@ -73,10 +72,10 @@ where
 }
 
 /// `dx` and `dw` as products of the shape: the same kernels but for how the operands lie.
-fn sums<D: Real + Storage, T: Real + Storage>(device: &Device, shape: Shape, splits: u32, seed: u64) -> Outcome
+fn sums<T: Real + Storage>(device: &Device, shape: Shape, splits: u32, seed: u64) -> Outcome
 where
-    for<'a> DenseDx<'a, D, T, LARGE>: Launch,
-    for<'a> DenseDw<'a, D, T, LARGE>: Launch,
+    for<'a> DenseDx<'a, T, LARGE>: Launch,
+    for<'a> DenseDw<'a, T, LARGE>: Launch,
     for<'a> DenseFinish<'a, T>: Launch,
 {
     let [rows, columns, depth] = [shape.rows, shape.columns, shape.depth].map(|size| size as usize);
@@ -85,7 +84,7 @@ where
     let old = normal_tensor::<T>(device, 60 + seed, &[rows, columns]);
     for transposed in [false, true] {
         let left_shape = if transposed { [depth, rows] } else { [rows, depth] };
-        let left = normal_tensor::<D>(device, 40 + seed, &left_shape);
+        let left = normal_tensor::<T>(device, 40 + seed, &left_shape);
         let mut out = old.clone();
         let mut room = Tensor::<f32>::empty(device, &[splits as usize, rows, columns])?;
         let into = out.gpu_mut::<T>(OP, "out")?;
@@ -95,10 +94,10 @@ where
         // the product.
         unsafe {
             if transposed {
-                let kernel = DenseDw::<D, T, LARGE> { dz, x: other, dw: into, parts, shape, beta };
+                let kernel = DenseDw::<T, LARGE> { dz, x: other, dw: into, parts, shape, beta };
                 gpu(device).launch(dims(shape, splits), kernel)?;
             } else {
-                let kernel = DenseDx::<D, T, LARGE> { dz, w: other, dx: into, parts, shape, beta };
+                let kernel = DenseDx::<T, LARGE> { dz, w: other, dx: into, parts, shape, beta };
                 gpu(device).launch(dims(shape, splits), kernel)?;
             }
         }

@@ -249,8 +249,9 @@ fn dz_of_prelu<T: Real>(sizes: Sizes, z: &[T::Compute], alpha: &[T::Compute], dy
             let store = |dz: &mut T::Compute, sum: &mut f64, z: T::Compute, dy: T, alpha: T::Compute| {
                 // NaN counts as not positive, so that it comes out as NaN.
                 let (slope, dalpha) = if z > zero { (one, 0.0) } else { (alpha, z.f64() * dy.f64()) };
-                *dz = slope * dy.widen();
-                *sum += dz.f64();
+                let exact = slope * dy.widen();
+                *dz = T::narrow(exact).widen();
+                *sum += exact.f64();
                 dalpha
             };
             if let [alpha] = *alpha {

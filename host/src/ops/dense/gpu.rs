@@ -6,7 +6,7 @@ use kernels::dense::{
 };
 
 use super::plan::Plan;
-use super::products::{Dz, ForwardProduct, GradientProduct, Products};
+use super::products::{ForwardProduct, GradientProduct, Products};
 use super::{Activation, Backward, Forward, Sizes, Slope};
 use crate::device::{Gpu, GpuBuffer, OnGpu, explain, for_storage, tiles};
 use crate::{Element, Error, Out, Real, Result};
@@ -21,7 +21,7 @@ pub(super) type MemoryMut<'a, S = f32> = &'a mut dyn DeviceMemory<S>;
 
 impl Sizes {
     /// How a product of these sizes is cut up: [`Products::plan`].
-    fn plan<S: Products>(self, op: &'static str, product: [usize; 3], lengths: Option<[usize; 2]>) -> Result<Plan> {
+    fn plan<S: Products>(self, op: &'static str, product: [usize; 3], lengths: [usize; 2]) -> Result<Plan> {
         S::plan(product, lengths).ok_or_else(|| Error::Argument {
             op,
             argument: "x and w",
@@ -90,7 +90,7 @@ impl<T: Real> OnGpu for Forward<'_, T> {
             let y = self.y.gpu_mut::<S>(OP, "y")?;
             let mut z = self.z.map(|z| z.gpu_mut::<f32>(OP, "z")).transpose()?.map(|z| z as MemoryMut<'_>);
 
-            let plan = self.sizes.plan::<S>(OP, [batch, outputs, inputs], Some([inputs, inputs]))?;
+            let plan = self.sizes.plan::<S>(OP, [batch, outputs, inputs], [inputs, inputs])?;
             let _why = explain::because(|| plan.why());
             let mut workspace = gpu.workspace(plan.parts())?;
             let mut room = workspace.as_slice_mut();
@@ -161,9 +161,7 @@ impl<T: Real> OnGpu for Backward<'_, T> {
             let dw = gradient::<_, S>(self.gradients.dw, OP, "dw")?;
             let db = gradient::<_, S>(self.gradients.db, OP, "db")?;
             let dalpha = gradient::<_, f32>(self.gradients.dalpha, OP, "dalpha")?;
-            // PReLU's `dz` is `alpha dy` and stays f32; the others' is `dy` or 0.
-            let exact = activation == IDENTITY || activation == RELU;
-            let lengths = exact.then_some([outputs, inputs]);
+            let lengths = [outputs, inputs];
             let dx_plan = sizes.plan::<S>(OP, [batch, inputs, outputs], lengths)?;
             let dw_plan = sizes.plan::<S>(OP, [outputs, inputs, batch], lengths)?;
             let sums = Sums::new(sizes, activation);
@@ -172,45 +170,29 @@ impl<T: Real> OnGpu for Backward<'_, T> {
             let makes_dz = activation != IDENTITY && (dx.is_some() || dw.is_some());
             let each = if activation == PRELU_SHARED { sums.strips } else { outputs };
             let room = [
-                match (makes_dz, exact) {
-                    (false, _) => 0,
-                    (true, true) => (batch * outputs * size_of::<S>()).div_ceil(size_of::<f32>()),
-                    (true, false) => batch * outputs,
-                },
+                if makes_dz { (batch * outputs * size_of::<S>()).div_ceil(size_of::<f32>()) } else { 0 },
                 if db.is_some() { sums.chunks * outputs } else { 0 },
                 if dalpha.is_some() { sums.chunks * each } else { 0 },
                 dx.as_ref().map_or(0, |_| dx_plan.parts()).max(dw.as_ref().map_or(0, |_| dw_plan.parts())),
             ]
             .map(aligned);
             let mut workspace = gpu.workspace(room.iter().sum())?;
-            let (wide_dz, rest) = workspace.as_slice_mut().split_at(room[0]);
+            let (dz, rest) = workspace.as_slice_mut().split_at(room[0]);
             let (mut db_sums, rest) = rest.split_at(room[1]);
             let (mut dalpha_sums, mut parts) = rest.split_at(room[2]);
 
-            let (mut wide_dz, mut exact_dz) =
-                if exact { (None, Some(wide_dz.cast::<S>())) } else { (Some(wide_dz), None) };
+            let mut dz = dz.cast::<S>();
             if makes_dz || db.is_some() || dalpha.is_some() {
+                let into_dz = makes_dz.then_some(&mut dz as MemoryMut<'_, S>);
                 let into_db = db.is_some().then_some(&mut db_sums as MemoryMut<'_>);
                 let into_dalpha = dalpha.is_some().then_some(&mut dalpha_sums as MemoryMut<'_>);
                 let (db, dalpha, sizes) = (into_db, into_dalpha, sums.rows);
                 let dims = LaunchDims::new([sums.strips as u32, sums.chunks as u32, 1], sums::BLOCK);
                 // SAFETY: `dy`, `y` and `z` are `[N, O]` and `alpha` fits, checked by `dense::backward`; the workspace's
                 // parts have the room that the kernel's layouts take; the grid covers the matrix.
-                unsafe {
-                    if exact {
-                        let dz = exact_dz.as_mut().filter(|_| makes_dz).map(|dz| dz as MemoryMut<'_, S>);
-                        gpu.launch(dims, DenseSlope::<S, S> { dy, y, z, alpha, dz, db, dalpha, sizes })?;
-                    } else {
-                        let dz = wide_dz.as_mut().filter(|_| makes_dz).map(|dz| dz as MemoryMut<'_>);
-                        gpu.launch(dims, DenseSlope::<S, f32> { dy, y, z, alpha, dz, db, dalpha, sizes })?;
-                    }
-                }
+                unsafe { gpu.launch(dims, DenseSlope { dy, y, z, alpha, dz: into_dz, db, dalpha, sizes })? };
             }
-            let dz = match (&exact_dz, &wide_dz) {
-                (Some(dz), _) if makes_dz => Dz::Exact(dz as Memory<'_, S>),
-                (_, Some(dz)) => Dz::Wide(dz as Memory<'_>),
-                _ => Dz::Exact(dy as Memory<'_, S>),
-            };
+            let dz: Memory<'_, S> = if makes_dz { &dz } else { dy };
             let columns = sums.rows.columns;
             let (rows, dims) = (sums.chunks as u32, LaunchDims::new(sums.strips as u32, sums::BLOCK));
             if let Some((out, beta)) = db {
@@ -262,7 +244,7 @@ mod tests {
     fn refuses_sizes_that_32_bits_do_not_count() {
         let sizes = Sizes { batch: 1 << 31, inputs: 3, outputs: 2 };
         assert_eq!(
-            sizes.plan::<f32>("dense.forward", [1 << 31, 2, 3], None).unwrap_err().to_string(),
+            sizes.plan::<f32>("dense.forward", [1 << 31, 2, 3], [3, 3]).unwrap_err().to_string(),
             "dense.forward: x and w is [2147483648, 3] and [2, 3], expected sizes below 2³¹ on a GPU"
         );
     }

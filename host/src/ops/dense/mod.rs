@@ -10,16 +10,16 @@
 //!
 //! What backward needs of `z` is [`Saved`]: nothing for the identity, the output for ReLU, `z` itself for PReLU.
 //!
-//! With f16 and bf16, arithmetic is f32 and each result is rounded once, when it is stored; nothing in between is: `z`,
-//! `dz` and the slopes are f32, but ReLU's `dz`, which is `dy` or 0. So the gradients are those of the function that
-//! forward computes, to f32's accuracy. (PReLU's `z` is the price: 4 bytes for each output, where the output has 2.
+//! With f16 and bf16, arithmetic is f32 and each result is rounded once, when it is stored. `z` and the slopes are f32. `dz`
+//! is rounded as `dy` was, because tensor cores multiply that type (ReLU's is `dy` or 0, which rounding leaves alone); `db`
+//! and `dalpha` are sums of what it was before. (PReLU's `z` takes 4 bytes for each output, where the output has 2.
 //! `forward` with the identity and then [`prelu`](crate::ops::prelu) keeps the rounded `z` instead: half the memory,
 //! and the gradient of a function that rounds in between.) A positive `z` that f16 stores as 0, below 2⁻²⁵, has slope 0
 //! with ReLU.
 //!
 //! On a GPU these types go by tensor cores where rows in memory are a multiple of eight elements: `I` for the forward pass,
-//! `I` and `O` for the gradients, which with PReLU do not. Products are exact there too, but tensor cores cut off what a sum
-//! does not hold instead of rounding it; no sum is longer than 16,384 terms before it is added as f32.
+//! `I` and `O` for the gradients. Products are exact there too, but tensor cores cut off what a sum does not hold instead of
+//! rounding it; no sum is longer than 16,384 terms before it is added as f32.
 //!
 //! Tensors are row-major, and each of `N`, `I` and `O` is below 2³¹ on a GPU.
 

@@ -21,16 +21,9 @@ pub(super) struct ForwardProduct<'a, S> {
     pub activation: u32,
 }
 
-/// `dz`, in the type of the elements where that holds it exactly.
-#[derive(Clone, Copy)]
-pub(super) enum Dz<'a, S> {
-    Exact(Memory<'a, S>),
-    Wide(Memory<'a>),
-}
-
 /// What `dx` and `dw` take: `dz`, `w` or `x`, and where the sums go.
 pub(super) struct GradientProduct<'a, S> {
-    pub dz: Dz<'a, S>,
+    pub dz: Memory<'a, S>,
     pub other: Memory<'a, S>,
     pub out: MemoryMut<'a, S>,
     pub parts: Option<MemoryMut<'a>>,
@@ -42,13 +35,13 @@ pub(super) trait Products: Storage {
     /// Whether there are some for tensor cores.
     const TENSOR: bool;
 
-    /// How a product is cut up: for tensor cores, if this type has kernels for them, and all rows of its matrices are whole
-    /// pieces. That is for `lengths` to say, which has none where an operand is of another type.
-    fn plan([rows, columns, depth]: [usize; 3], lengths: Option<[usize; 2]>) -> Option<Plan> {
-        let whole = |length: &usize| length.is_multiple_of(PIECE as usize);
-        match lengths {
-            Some(lengths) if Self::TENSOR && lengths.iter().all(whole) => Plan::tensor(rows, columns, depth),
-            _ => Plan::new(rows, columns, depth),
+    /// How a product is cut up: for tensor cores, if this type has kernels for them, and rows of its operands, which have these
+    /// `lengths`, are whole pieces.
+    fn plan([rows, columns, depth]: [usize; 3], lengths: [usize; 2]) -> Option<Plan> {
+        if Self::TENSOR && lengths.iter().all(|length| length.is_multiple_of(PIECE as usize)) {
+            Plan::tensor(rows, columns, depth)
+        } else {
+            Plan::new(rows, columns, depth)
         }
     }
 
@@ -73,17 +66,17 @@ pub(super) trait Products: Storage {
 
 /// Launches the kernel of a plan's tile: `$cores`, or `$tensor` where there is one.
 macro_rules! launch {
-    ($gpu:expr, $plan:expr, $cores:ident [$($t:ty),*], $fields:tt) => {
+    ($gpu:expr, $plan:expr, $cores:ident [$t:ty], $fields:tt) => {
         match $plan.tile {
-            Tile::Large => $gpu.launch($plan.dims(), $cores::<$($t,)* LARGE> $fields),
-            Tile::Small => $gpu.launch($plan.dims(), $cores::<$($t,)* SMALL> $fields),
+            Tile::Large => $gpu.launch($plan.dims(), $cores::<$t, LARGE> $fields),
+            Tile::Small => $gpu.launch($plan.dims(), $cores::<$t, SMALL> $fields),
             tile => unreachable!("{tile:?}: `Products::plan` gives this type and layout no such tile"),
         }
     };
-    ($gpu:expr, $plan:expr, $cores:ident [$($t:ty),*], $tensor:ident [$half:ty], $fields:tt) => {
+    ($gpu:expr, $plan:expr, $cores:ident [$t:ty], $tensor:ident [$half:ty], $fields:tt) => {
         match $plan.tile {
-            Tile::Large => $gpu.launch($plan.dims(), $cores::<$($t,)* LARGE> $fields),
-            Tile::Small => $gpu.launch($plan.dims(), $cores::<$($t,)* SMALL> $fields),
+            Tile::Large => $gpu.launch($plan.dims(), $cores::<$t, LARGE> $fields),
+            Tile::Small => $gpu.launch($plan.dims(), $cores::<$t, SMALL> $fields),
             Tile::TensorWide => $gpu.launch($plan.dims(), $tensor::<$half, WIDE> $fields),
             Tile::TensorLarge => $gpu.launch($plan.dims(), $tensor::<$half, LARGE> $fields),
             Tile::TensorSmall => $gpu.launch($plan.dims(), $tensor::<$half, SMALL> $fields),
@@ -111,28 +104,14 @@ macro_rules! products {
                 let GradientProduct { dz, other: w, out: dx, parts, beta } = product;
                 let shape = plan.shape;
                 // SAFETY: as for `forward`.
-                unsafe {
-                    match dz {
-                        Dz::Exact(dz) => {
-                            launch!(gpu, plan, DenseDx [$t, $t], $($dx [$half],)? { dz, w, dx, parts, shape, beta })
-                        }
-                        Dz::Wide(dz) => launch!(gpu, plan, DenseDx [f32, $t], { dz, w, dx, parts, shape, beta }),
-                    }
-                }
+                unsafe { launch!(gpu, plan, DenseDx [$t], $($dx [$half],)? { dz, w, dx, parts, shape, beta }) }
             }
 
             unsafe fn dw(gpu: &Gpu, plan: &Plan, product: GradientProduct<'_, Self>) -> Result<()> {
                 let GradientProduct { dz, other: x, out: dw, parts, beta } = product;
                 let shape = plan.shape;
                 // SAFETY: as for `forward`.
-                unsafe {
-                    match dz {
-                        Dz::Exact(dz) => {
-                            launch!(gpu, plan, DenseDw [$t, $t], $($dw [$half],)? { dz, x, dw, parts, shape, beta })
-                        }
-                        Dz::Wide(dz) => launch!(gpu, plan, DenseDw [f32, $t], { dz, x, dw, parts, shape, beta }),
-                    }
-                }
+                unsafe { launch!(gpu, plan, DenseDw [$t], $($dw [$half],)? { dz, x, dw, parts, shape, beta }) }
             }
         }
     )*};
