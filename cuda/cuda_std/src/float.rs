@@ -217,3 +217,31 @@ pub fn f32_to_bf16(x: f32) -> bf16 {
         bf16::from_bits(if x.is_nan() { 0x7fff } else { number as u16 })
     }
 }
+
+macro_rules! two_at_once {
+    ($($name:ident: $t:ty, $one:ident, $ptx:literal;)*) => {$(
+        #[doc = concat!("[`", stringify!($one), "`] of two numbers. PTX: `", $ptx, "`, sm_80 and later.")]
+        #[inline(always)]
+        pub fn $name(x: [f32; 2]) -> [$t; 2] {
+            #[cfg(target_arch = "nvptx64")]
+            {
+                let bits: u32;
+                // SAFETY: arithmetic.
+                unsafe {
+                    core::arch::asm!(concat!($ptx, " {bits}, {second}, {first};"), bits = out(reg32) bits,
+                        first = in(reg32) x[0], second = in(reg32) x[1],
+                        options(pure, nomem, nostack, preserves_flags));
+                }
+                [<$t>::from_bits(bits as u16), <$t>::from_bits((bits >> 16) as u16)]
+            }
+            #[cfg(not(target_arch = "nvptx64"))]
+            {
+                x.map($one)
+            }
+        }
+    )*};
+}
+two_at_once! {
+    two_f32_to_f16: f16, f32_to_f16, "cvt.rn.f16x2.f32";
+    two_f32_to_bf16: bf16, f32_to_bf16, "cvt.rn.bf16x2.f32";
+}

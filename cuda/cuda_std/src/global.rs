@@ -74,6 +74,15 @@ macro_rules! handle {
                 // SAFETY: as the caller says.
                 Self(unsafe { self.0.add(i) })
             }
+
+            /// The same memory as elements of another type.
+            ///
+            /// # Safety
+            /// Those that are used are aligned as such, and what is loaded is of that type.
+            #[inline(always)]
+            pub unsafe fn cast<U>(self) -> $name<U> {
+                $name(self.0.cast())
+            }
         }
 
         #[cfg(not(target_arch = "nvptx64"))]
@@ -98,6 +107,15 @@ macro_rules! handle {
                     fault::offset_out_of_bounds(self.name, i, self.length);
                 }
                 Self { pointer: self.pointer.wrapping_add(i), length: self.length - i, name: self.name }
+            }
+
+            /// The same memory as elements of another type.
+            ///
+            /// # Safety
+            /// Those that are used are aligned as such, and what is loaded is of that type.
+            pub unsafe fn cast<U>(self) -> $name<U> {
+                let length = self.length * size_of::<T>() / size_of::<U>();
+                $name { pointer: self.pointer.cast(), length, name: self.name }
             }
 
             /// The address of `count` elements from element `i` on, checked.

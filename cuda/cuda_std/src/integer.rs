@@ -21,3 +21,38 @@ pub fn mul_wide(a: u32, b: u32) -> u64 {
         u64::from(a) * u64::from(b)
     }
 }
+
+/// The bytes that `SELECTOR` names, its lowest hexadecimal digit that of the lowest: 0 to 3 are those of `a`, 4 to 7 those of `b`.
+/// PTX: `prmt.b32` (PTX ISA, Data Movement: `prmt`).
+#[inline(always)]
+pub fn bytes<const SELECTOR: u32>(a: u32, b: u32) -> u32 {
+    const { assert!(SELECTOR & !0x7777 == 0, "four digits of 0 to 7") };
+    #[cfg(target_arch = "nvptx64")]
+    {
+        let chosen: u32;
+        // SAFETY: arithmetic.
+        unsafe {
+            core::arch::asm!("prmt.b32 {chosen}, {a}, {b}, {selector};", chosen = out(reg32) chosen, a = in(reg32) a,
+                b = in(reg32) b, selector = const SELECTOR, options(pure, nomem, nostack, preserves_flags));
+        }
+        chosen
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    {
+        let all = u64::from(a) | u64::from(b) << 32;
+        let byte = |digit: u32| ((all >> (8 * (SELECTOR >> (4 * digit) & 7))) & 0xff) << (8 * digit);
+        (byte(0) | byte(1) | byte(2) | byte(3)) as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::bytes;
+
+    #[test]
+    fn bytes_are_chosen_by_digits() {
+        let (a, b) = (0x0302_0100, 0x0706_0504);
+        assert_eq!(bytes::<0x3210>(a, b), a);
+        assert_eq!(bytes::<0x4160>(a, b), 0x0401_0600);
+    }
+}
