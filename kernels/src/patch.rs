@@ -6,15 +6,18 @@
 //! divided for.
 //!
 //! Bound by memory: docs/perf has the share of the copy rate that each pass reaches. In 16 bits, where as many elements are
-//! half the bytes, it is less: instructions are suspected there.
+//! half the bytes, instructions bound it: where channels are a multiple of eight, those passes go by [`octets`].
 
 #![allow(clippy::redundant_comparisons, reason = "indices that unrolling makes constants, compared with the same size")]
+
+pub mod octets;
+pub mod quads;
 
 use cuda_std::prelude::*;
 
 use crate::band::cells::position;
 use crate::elementwise::put4;
-use crate::window::{Nhwc, Tiling, Window};
+use crate::window::{MOST_COLUMNS, Nhwc, THREADS, Tiling, Window};
 
 /// Rows of a patch.
 const ROWS: usize = 2;
@@ -41,13 +44,28 @@ impl Patches {
     /// Over the inputs; and the grid and the block of the launch. None where channels are not a multiple of four, or windows
     /// not two apart or dilated.
     pub fn of_inputs(window: &Window<Nhwc>) -> Option<(Self, [u32; 3], [u32; 3])> {
-        let [height, width] = window.input;
-        Self::new(window, [height.div_ceil(ROWS as u32), width.div_ceil(PIXELS as u32)])
+        Self::of_input_vectors(window, VECTOR)
     }
 
     /// Over the outputs.
     pub fn of_outputs(window: &Window<Nhwc>) -> Option<(Self, [u32; 3], [u32; 3])> {
-        Self::new(window, window.output)
+        let shared = window.size[0] > 2;
+        Self::new(window, window.output, VECTOR, if shared { 4 } else { 1 }, [MOST_COLUMNS, THREADS])
+    }
+
+    /// As [`of_outputs`](Self::of_outputs), for kernels that draw a number for each output: small blocks of threads that have as
+    /// much to do once.
+    pub fn of_drawn_outputs(window: &Window<Nhwc>) -> Option<(Self, [u32; 3], [u32; 3])> {
+        Self::new(window, window.output, VECTOR, 4, [MOST_COLUMNS, THREADS / 2])
+    }
+
+    /// Over the inputs, of so many channels.
+    fn of_input_vectors(window: &Window<Nhwc>, channels: u32) -> Option<(Self, [u32; 3], [u32; 3])> {
+        let cells = window.input.map(|length| length.div_ceil(2));
+        // Outputs that give to several patches are better found in the cache by wide blocks.
+        let (rows, most_columns) = if window.size[0] > 2 { (2, THREADS) } else { (1, MOST_COLUMNS) };
+        let most = [most_columns, THREADS];
+        Self::new(window, cells, channels, rows, most)
     }
 
     /// The plane of this thread; none for threads past the last.
@@ -56,12 +74,19 @@ impl Patches {
         self.tiling.plane()
     }
 
-    fn new(window: &Window<Nhwc>, size: [u32; 2]) -> Option<(Self, [u32; 3], [u32; 3])> {
-        if !window.channels.is_multiple_of(VECTOR) || window.stride != [2; 2] || window.dilation != [1; 2] {
+    fn new(
+        window: &Window<Nhwc>,
+        size: [u32; 2],
+        channels: u32,
+        rows: u32,
+        most: [u32; 2],
+    ) -> Option<(Self, [u32; 3], [u32; 3])> {
+        if !window.channels.is_multiple_of(channels) || window.stride != [2; 2] || window.dilation != [1; 2] {
             return None;
         }
-        let groups = window.channels / VECTOR;
-        let (tiling, grid, block) = Tiling::new(&Window { channels: groups, ..*window }, size);
+        let groups = window.channels / channels;
+        let window = Window { channels: groups, ..*window };
+        let (tiling, grid, block) = Tiling::of_rows(&window, size, rows, most);
         Some((Self { tiling, groups }, grid, block))
     }
 }

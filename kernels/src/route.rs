@@ -7,17 +7,21 @@
 //! difference between windows that overlap and windows that leave gaps. Sums are `f32`, rounded once.
 //!
 //! That is any layout's and any size's. Where rows have room in shared memory, row-major images go by [bands](crate::band),
-//! and common windows with the channels last by [patches](crate::patch).
+//! and common windows with the channels last by [patches](crate::patch); of 16 bits, where nothing is to be added to, common
+//! windows go by [fours](crate::patch::quads) or by [octets](crate::patch::octets) of channels.
 //!
 //! Bound by memory: reads `dy` and one or two bytes for each output, writes each input; windows that overlap meet in the
 //! caches.
 
+use cuda_std::arch::sm_80::{Paired, where_equal_halves};
 use cuda_std::prelude::*;
 
 use crate::band::any::{Phases, outputs_of};
 use crate::band::cells::{self, Given, inputs_of_cells, outputs_of_cells};
 use crate::band::{self, Bands, Block, Span, Staged, Tile, pairs};
 use crate::elementwise::{get, put};
+use crate::patch::octets::{self, Octet, PAIRS, octet, sum_of_pairs};
+use crate::patch::quads::{self, Four, Quads};
 use crate::patch::{self, Patches, Shares};
 use crate::window::{
     Covering, FEWER_BLOCKS, FEWEST_BLOCKS, Nchw, Nhwc, Order, Pixel, Position, THREADS, Tiling, Window,
@@ -106,6 +110,105 @@ pub unsafe fn route_backward_patch<T: Storage, const SIZE: u32, const PADDING: u
         let none = Shares { share: [0.0; 4], position: [u32::MAX; 4] };
         let shares = |shares: Shares, _, _| shares;
         patch::gather::<T, _, SIZE, PADDING>(dx, beta, &window, &patches, none, load, shares, named);
+    }
+}
+
+/// As [`route_backward_patch`], by [octets](crate::patch::octets), into `dx` as it was not: without `beta`.
+///
+/// # Safety
+/// As [`route_backward_patch`]'s, and `patches` are of octets; `indices` begin at a multiple of 8 bytes.
+#[kernel(
+    max_threads = THREADS,
+    min_blocks = FEWER_BLOCKS,
+    instances(T = [f16, bf16], (SIZE, PADDING) = [(2, 0), (3, 0), (3, 1)])
+)]
+pub unsafe fn route_backward_octets<T: Paired, const SIZE: u32, const PADDING: u32>(
+    dy: Global<T>,
+    indices: Global<u8>,
+    dx: GlobalMut<T>,
+    window: Window<Nhwc>,
+    patches: Patches,
+) {
+    // SAFETY: the caller's; `gather` asks for outputs that are there, and says where others are not.
+    unsafe {
+        let (dy, indices) = (dy.cast::<u32>(), indices.cast::<u32>());
+        let none = (Vec4::splat(0), Vec2::splat(u32::MAX));
+        let load = |inside, octet: usize| {
+            (
+                dy.load4_if(inside, octet.wrapping_mul(PAIRS), none.0),
+                indices.load2_if(inside, octet.wrapping_mul(2), none.1),
+            )
+        };
+        // Indices as halves of words, as `dy` is.
+        let widened = |(dy, indices): (Vec4<u32>, Vec2<u32>), _, _| {
+            let halves = |four| [integer::bytes::<0x4140>(four, 0), integer::bytes::<0x4342>(four, 0)];
+            let [[a, b], [c, d]] = [indices.x, indices.y].map(halves);
+            (dy.to_array(), [a, b, c, d])
+        };
+        let sum_of = |outputs: [[Option<((Octet, Octet), u32)>; 2]; 2]| {
+            octet(|pair| {
+                sum_of_pairs::<T>(outputs.map(|row| {
+                    row.map(|output| {
+                        let ((dy, index), position) = output?;
+                        Some(dy[pair] & where_equal_halves(index[pair], position * 0x1_0001))
+                    })
+                }))
+            })
+        };
+        octets::gather::<_, _, SIZE, PADDING>(dx.cast(), &window, &patches, none, load, widened, sum_of);
+    }
+}
+
+/// As [`route_backward_octets`], of row-major images and windows of 3×3 positions padded by 1, by [fours](crate::patch::quads) of
+/// outputs: even columns of inputs have one window over them, odd columns two, and the same goes for rows.
+///
+/// # Safety
+/// As [`route_backward`]'s, but for the tiling; memory begins at multiples of 16 bytes; `quads` are of the window's inputs, with as
+/// many blocks.
+#[kernel(block = quads::BLOCK, min_blocks = FEWER_BLOCKS, instances(T = [f16, bf16]))]
+pub unsafe fn route_backward_quads<T: Paired>(
+    dy: Global<T>,
+    indices: Global<u8>,
+    dx: GlobalMut<T>,
+    window: Window<Nchw>,
+    quads: Quads,
+) {
+    // SAFETY: the caller's; `gather` says which are there.
+    unsafe {
+        let load = |inside: bool, beside: bool, four: Four| {
+            let (first, next) = (four.number * 4, four.number * 4 + 4);
+            let dy_beside = u32::from(dy.cast::<u16>().load_if(beside, next, 0));
+            let index_beside = u32::from(indices.load_if(beside, next, u8::MAX));
+            let Vec2 { x, y } = dy.cast::<u32>().load2_if(inside, first / 2, Vec2::splat(0));
+            let four = indices.cast::<u32>().load_if(inside, first / 4, u32::MAX);
+            // By pairs of windows, and by those one on; indices as halves of words, as `dy` is.
+            let dy = [[x, y], [integer::bytes::<0x5432>(x, y), integer::bytes::<0x5432>(y, dy_beside)]];
+            let indices = [
+                [integer::bytes::<0x4140>(four, 0), integer::bytes::<0x4342>(four, 0)],
+                [integer::bytes::<0x4241>(four, 0), integer::bytes::<0x5453>(four, index_beside)],
+            ];
+            (dy, indices)
+        };
+        let give = |rows: [([[u32; 2]; 2], [[u32; 2]; 2]); 2]| {
+            let mut inputs = [[0; 4]; 2];
+            unrolled!(R in [0 1] {
+                unrolled!(P in [0 1] {
+                    let named = |row: usize, on: usize, position: u32| {
+                        let (dy, indices) = rows[row];
+                        Some(dy[on][P] & where_equal_halves(indices[on][P], position * 0x1_0001))
+                    };
+                    // The first row of inputs is the second of its windows; the second one the last, and the first of the next.
+                    let i = 3 * (R as u32 + 1);
+                    let below = |on: usize, position: u32| if R == 1 { named(1, on, position) } else { None };
+                    let even = sum_of_pairs::<T>([[named(0, 0, i + 1), None], [below(0, 1), None]]);
+                    let odd = sum_of_pairs::<T>([[named(0, 0, i + 2), named(0, 1, i)], [below(0, 2), below(1, 0)]]);
+                    inputs[R][2 * P] = integer::bytes::<0x5410>(even, odd);
+                    inputs[R][2 * P + 1] = integer::bytes::<0x7632>(even, odd);
+                });
+            });
+            inputs
+        };
+        quads::gather(dx.cast(), &window, &quads, load, give);
     }
 }
 

@@ -278,7 +278,7 @@ pub const FEWEST_BLOCKS: u32 = 3;
 const MOST_BLOCKS: u32 = 65_535;
 
 /// Columns that a block takes, at most.
-const MOST_COLUMNS: u32 = 128;
+pub(crate) const MOST_COLUMNS: u32 = 128;
 
 /// Rows that a thread takes, where no more are needed: what it works out about its column serves for all of them.
 const ROWS: u32 = 4;
@@ -297,6 +297,9 @@ pub struct Tiling {
     /// Rows of a thread, a block's height apart.
     rows: u32,
     channels: Divider,
+    /// Whether the grid's z has the planes and its x the places in a row, or each the other. Blocks start in the order of x, then y,
+    /// then z: where the planes are last, what is under way at a time lies in few of them.
+    planes_last: u32,
 }
 
 // SAFETY: `repr(C)` with only `u32` inside.
@@ -305,21 +308,34 @@ unsafe impl KernelParam for Tiling {}
 impl Tiling {
     /// The tiling over planes of this height and width in pixels, the window's input or output, neither zero; and the grid
     /// and the block of its launch.
-    pub fn new<L: Order>(window: &Window<L>, [height, width]: [u32; 2]) -> (Self, [u32; 3], [u32; 3]) {
+    pub fn new<L: Order>(window: &Window<L>, size: [u32; 2]) -> (Self, [u32; 3], [u32; 3]) {
+        Self::of_rows(window, size, ROWS, [MOST_COLUMNS, THREADS])
+    }
+
+    /// As [`new`](Self::new), so many rows a thread, where no more are needed, and columns and threads a block, at most.
+    pub(crate) fn of_rows<L: Order>(
+        window: &Window<L>,
+        [height, width]: [u32; 2],
+        rows: u32,
+        [most_columns, threads]: [u32; 2],
+    ) -> (Self, [u32; 3], [u32; 3]) {
         let (planes, width) = (window.planes, width * window.pixel());
-        let columns = width.div_ceil(width.div_ceil(MOST_COLUMNS));
-        let lines = (THREADS / columns).min(height);
-        let depth = (THREADS / (columns * lines)).min(planes.max(1)).min(64);
-        let rows = ROWS.min(height.div_ceil(lines)).max(height.div_ceil(lines * MOST_BLOCKS));
-        let grid = [planes.div_ceil(depth), height.div_ceil(lines * rows), width.div_ceil(columns).min(MOST_BLOCKS)];
+        let columns = width.div_ceil(width.div_ceil(most_columns));
+        let lines = (threads / columns).min(height);
+        let depth = (threads / (columns * lines)).min(planes.max(1)).min(64);
+        let rows = rows.min(height.div_ceil(lines)).max(height.div_ceil(lines * MOST_BLOCKS));
+        let (deep, high, wide) = (planes.div_ceil(depth), height.div_ceil(lines * rows), width.div_ceil(columns));
+        let planes_last = u32::from(deep <= MOST_BLOCKS);
+        let grid = if planes_last == 1 { [wide, high, deep] } else { [deep, high, wide.min(MOST_BLOCKS)] };
         let channels = Divider::new(window.pixel());
-        (Self { planes, size: [height, width], rows, channels }, grid, [columns, lines, depth])
+        (Self { planes, size: [height, width], rows, channels, planes_last }, grid, [columns, lines, depth])
     }
 
     /// The plane of this thread; none for threads past the last.
     #[inline(always)]
     pub fn plane(self) -> Option<u32> {
-        let plane = thread::block_idx_x() * thread::block_dim_z() + thread::thread_idx_z();
+        let block = if self.planes_last == 1 { thread::block_idx_z() } else { thread::block_idx_x() };
+        let plane = block * thread::block_dim_z() + thread::thread_idx_z();
         if plane < self.planes { Some(plane) } else { None }
     }
 
@@ -339,8 +355,13 @@ impl Tiling {
     /// The places in a row that are this thread's.
     #[inline(always)]
     pub fn places(self) -> Steps {
-        let step = thread::grid_dim_z() * thread::block_dim_x();
-        Steps { next: thread::block_idx_z() * thread::block_dim_x() + thread::thread_idx_x(), step, end: self.size[1] }
+        let (block, blocks) = if self.planes_last == 1 {
+            (thread::block_idx_x(), thread::grid_dim_x())
+        } else {
+            (thread::block_idx_z(), thread::grid_dim_z())
+        };
+        let width = thread::block_dim_x();
+        Steps { next: block * width + thread::thread_idx_x(), step: blocks * width, end: self.size[1] }
     }
 
     /// The rows of this thread.
@@ -435,78 +456,4 @@ macro_rules! positions {
 positions!(u8 u16);
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn divides_as_division_does() {
-        let interesting = [1, 2, 3, 5, 7, 10, 64, 1000, 65_535, 65_536, 715_827_883, (1 << 30) + 1, (1 << 31) - 1];
-        for divisor in interesting {
-            let divider = Divider::new(divisor);
-            for multiple in interesting.map(|n: u32| n - n % divisor).into_iter().chain([0]) {
-                for n in [multiple.wrapping_sub(1), multiple, multiple + 1, multiple + divisor - 1] {
-                    if n < 1 << 31 {
-                        assert_eq!(divider.divide(n), n / divisor, "{n} / {divisor}");
-                    }
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn going_down_finds_what_dividing_finds() {
-        for (size, stride, padding) in [(1, 1, 0), (2, 2, 0), (2, 5, 1), (3, 1, 1), (3, 2, 1), (9, 3, 4), (7, 4, 2)] {
-            let (input, output) = ([40, 1], [(40 + 2 * padding - size) / stride + 1, 1]);
-            let (size, stride, padding, dilation) = ([size, 1], [stride, 1], [padding, 0], [1, 1]);
-            let window = Window::<Nchw> { input, output, size, stride, padding, dilation, ..Window::default() };
-            let covering = Covering::new(&window);
-            for start in [0, 1, 7] {
-                let mut down = covering.down(&window, start);
-                for row in start..40 {
-                    let [begin, end] = covering.over(&window, 0, row);
-                    let found = [down.begin, down.end(&window)];
-                    // Where no window is, both are empty.
-                    assert!(
-                        found == [begin, end] || found[0] >= found[1] && begin >= end,
-                        "{window:?} {row}: {found:?}"
-                    );
-                    down.next(&window);
-                }
-            }
-        }
-    }
-
-    fn covers<L: Order + Default>(planes: u32, channels: u32, size: [u32; 2]) {
-        let window = Window::<L> { planes, channels, ..Window::default() };
-        let (tiling, grid, block) = Tiling::new(&window, size);
-        let what = format!("{planes} {channels} {size:?}: {grid:?} {block:?}");
-        let covers = |axis: usize, each: u32, n: u32| u64::from(grid[axis]) * u64::from(each) >= u64::from(n);
-        assert!(block.iter().product::<u32>() <= THREADS && block[2] <= 64, "{what}");
-        assert!(grid[1] <= MOST_BLOCKS && grid[2] <= MOST_BLOCKS, "{what}");
-        assert!(covers(0, block[2], planes) && covers(1, block[1] * tiling.rows, size[0]), "{what}");
-    }
-
-    #[test]
-    fn tilings_cover_every_row_within_the_limits() {
-        for planes in [1, 5, 4096, 1 << 30] {
-            for size in
-                [[1, 1], [7, 7], [1, 300], [300, 1], [56, 56], [112, 112], [1, (1 << 31) - 1], [(1 << 31) - 1, 1]]
-            {
-                covers::<Nchw>(planes, 1, size);
-                for channels in [1, 3, 64, 2048].into_iter().filter(|channels| size[1] < (1 << 31) / channels) {
-                    covers::<Nhwc>(planes, channels, size);
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn places_are_pixels_and_channels() {
-        let window = Window::<Nhwc> { planes: 1, channels: 7, ..Window::default() };
-        let (tiling, ..) = Tiling::new(&window, [2, 5]);
-        for place in 0..35 {
-            let Pixel { column, channel } = tiling.pixel(&window, place);
-            assert_eq!((column, channel), (place / 7, place % 7));
-        }
-    }
-}
+mod tests;

@@ -168,6 +168,15 @@ pub fn patched() -> Vec<([usize; 4], Window)> {
         ([3, 4, 5, 8], two),
         ([1, 12, 6, 5], two.ceil_mode(true)),
         ([5, 4, 4, 132], two),
+        // By eight channels.
+        ([2, 8, 7, 5], three),
+        ([3, 8, 5, 9], two),
+        ([1, 24, 13, 6], padded),
+        ([2, 16, 4, 70], two.ceil_mode(true)),
+        // By four windows of a row.
+        ([2, 3, 7, 8], three.ceil_mode(true)),
+        ([3, 5, 8, 24], padded),
+        ([2, 7, 9, 16], two.ceil_mode(true)),
         // More than one block's rows.
         ([1, 1, 76, 112], padded),
         ([1, 2, 131, 57], three),

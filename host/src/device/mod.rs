@@ -163,6 +163,24 @@ macro_rules! for_storage {
 #[doc(inline)]
 pub use crate::for_storage;
 
+/// As [`for_storage!`], a block that returns, for kernels of 16-bit floats only: of others nothing is run.
+macro_rules! for_half {
+    ($generic:ty as $storage:ident, $body:block) => {
+        match <$generic as $crate::Element>::DTYPE {
+            $crate::DType::F16 => {
+                type $storage = $crate::f16;
+                $body
+            }
+            $crate::DType::Bf16 => {
+                type $storage = $crate::bf16;
+                $body
+            }
+            _ => {}
+        }
+    };
+}
+pub(crate) use for_half;
+
 /// A validated pass that the CPU can run.
 pub trait OnCpu {
     /// Runs it.

@@ -441,6 +441,10 @@ pub(crate) enum Kernels {
     Warps,
     /// By patches.
     Patches,
+    /// The same, of eight channels.
+    Octets,
+    /// Of 16 bits, by fours of windows of a row.
+    Quads,
     /// An element a thread, for any layout and any size.
     General,
 }
@@ -464,6 +468,12 @@ impl Kernels {
                     "a warp an output: the window is large, and outputs are few, or it is very large and a band of rows has no room"
                 }
                 Self::Patches => "by patches of a size compiled in, the channels being a multiple of four",
+                Self::Octets => {
+                    "by patches of a size compiled in, of 16 bits and a multiple of eight channels, two at a time"
+                }
+                Self::Quads => {
+                    "four windows a row and thread, of a size compiled in: of 16 bits, and rows are a multiple of eight"
+                }
                 Self::General if L::CHANNELS_LAST => {
                     "an element a thread: no kernel of this size, or not by four channels"
                 }

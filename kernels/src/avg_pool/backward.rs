@@ -404,7 +404,7 @@ unsafe fn sum_over(of: Shared<f32>, from: u32, step: u32, [begin, end]: [u32; 2]
 /// Nearly all windows have the same: by that no one divides. It is a product with the reciprocal and not a division of a
 /// sum, which may pass the largest float where the quotients do not.
 #[derive(Clone, Copy)]
-struct Quotients {
+pub(super) struct Quotients {
     divisor: Divisor,
     full: f32,
     reciprocal: f32,
@@ -412,7 +412,7 @@ struct Quotients {
 
 impl Quotients {
     #[inline(always)]
-    fn new<L: Order>(window: &Window<L>, divisor: Divisor) -> Self {
+    pub fn new<L: Order>(window: &Window<L>, divisor: Divisor) -> Self {
         let full = divisor.of(window.size[0] as f32, window.size[1] as f32);
         Self { divisor, full, reciprocal: 1.0 / full }
     }
@@ -420,7 +420,7 @@ impl Quotients {
     /// What an output with these gradients gives to each input of its window; nothing, where they are zeros for an output
     /// that does not exist.
     #[inline(always)]
-    fn of<L: Order, const LANES: usize>(
+    pub fn of<L: Order, const LANES: usize>(
         &self,
         window: &Window<L>,
         dy: [f32; LANES],

@@ -160,7 +160,7 @@ pub unsafe fn avg_pool_forward_pairs<T: Storage, const SIZE: usize, const PADDIN
 
 /// The sum of a row of a window, or of its rows.
 #[inline(always)]
-fn sum_of<const SIZE: usize>(values: [f32; SIZE]) -> f32 {
+pub(super) fn sum_of<const SIZE: usize>(values: [f32; SIZE]) -> f32 {
     let mut sum = values[0];
     unrolled!(J in [1 2] { if J < SIZE { sum += values[J]; } });
     sum

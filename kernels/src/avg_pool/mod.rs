@@ -8,7 +8,8 @@
 //!   atomics, and no zeros written beforehand.
 //!
 //! That is any layout's and any size's. Where rows have room in shared memory, row-major images go by [bands](crate::band),
-//! and common windows with the channels last by [patches](crate::patch).
+//! and common windows with the channels last by [patches](crate::patch); of 16 bits common windows go by
+//! [fours](crate::patch::quads) or by [octets](crate::patch::octets) of channels.
 //!
 //! Sums and quotients are `f32`, rounded once when they are stored.
 //!
@@ -22,10 +23,12 @@
 
 mod backward;
 mod forward;
+mod octets;
 
 pub use backward::*;
 use cuda_std::prelude::*;
 pub use forward::*;
+pub use octets::*;
 
 use crate::window::{Order, Window};
 

@@ -19,7 +19,7 @@ const ROOM_BYTES: f64 = 26.0 * 1024.0;
 /// Bytes that are worth a block: below, its start and its end take longer than what it moves.
 const WORTH_BYTES: f64 = 20.0 * 1024.0;
 /// Blocks along y, at most.
-const MOST_BANDS: u64 = 65_535;
+const MOST_BLOCKS: u32 = 65_535;
 
 /// What a band of so many rows costs.
 pub(super) struct Costs<C: Fn(u64) -> u64, S: Fn(u64, u64) -> u64> {
@@ -41,6 +41,8 @@ pub(super) struct Costs<C: Fn(u64) -> u64, S: Fn(u64, u64) -> u64> {
 pub(super) struct Weights {
     /// Rows that a thread takes one after another, at most.
     pub(super) most_run: u32,
+    /// Rows of a band, at most.
+    pub(super) most_rows: u32,
     /// What a thread does once, in rows of its run.
     pub(super) once: f64,
     /// What a block gains by many threads, of 1: they work while others of it wait.
@@ -53,13 +55,14 @@ pub(super) struct Weights {
 
 impl Weights {
     /// Of kernels that are bound by their instructions.
-    pub(super) const HEAVY: Self = Self { most_run: 8, once: 1.5, many: 0.0, at_work: 0, together: false };
+    pub(super) const HEAVY: Self =
+        Self { most_run: 8, most_rows: u32::MAX, once: 1.5, many: 0.0, at_work: 0, together: false };
 
     /// Of kernels that do little with an element of so many bytes, and `again` a row that the run before did. Where elements
     /// have four bytes, memory all but hides what a thread does once.
     pub(super) fn light(bytes: usize, again: f64) -> Self {
         let once = if bytes < 4 { 0.5 + again } else { 0.05 };
-        Self { most_run: 14, once, many: 0.05, at_work: 0, together: true }
+        Self { most_run: 14, most_rows: u32::MAX, once, many: 0.05, at_work: 0, together: true }
     }
 }
 
@@ -69,7 +72,7 @@ impl<C: Fn(u64) -> u64, S: Fn(u64, u64) -> u64> Costs<C, S> {
     pub(super) fn worth(&self, rows: u32) -> Option<f64> {
         let bands = u64::from(self.height.div_ceil(rows));
         let shared = (self.shared)(rows.into(), 1);
-        if shared > self.most_bytes || bands > MOST_BANDS {
+        if shared > self.most_bytes || bands > MOST_BLOCKS.into() {
             return None;
         }
         let moved = (self.moved)(rows.into());
@@ -95,9 +98,11 @@ impl<C: Fn(u64) -> u64, S: Fn(u64, u64) -> u64> Costs<C, S> {
     /// The blocks, with the planes of each.
     pub(super) fn block(&self, rows: u32, most: u32) -> (Block, [u32; 3], u32) {
         let depth = self.depth(rows, most);
-        let grid = [self.planes.div_ceil(depth), self.height.div_ceil(rows), 1];
+        let (deep, bands) = (self.planes.div_ceil(depth), self.height.div_ceil(rows));
+        let planes_last = u32::from(deep <= MOST_BLOCKS);
+        let grid = if planes_last == 1 { [bands, deep, 1] } else { [deep, bands, 1] };
         let shared = (self.shared)(rows.into(), depth.into()) as u32;
-        (Block { planes: self.planes, depth, height: self.height, rows }, grid, shared)
+        (Block { planes: self.planes, depth, height: self.height, rows, planes_last }, grid, shared)
     }
 }
 
@@ -113,6 +118,9 @@ impl Bands {
         for run in 1..=weights.most_run.min(costs.height) {
             for groups in 1..=(THREADS / columns).min(costs.height.div_ceil(run)) {
                 let rows = (run * groups).min(costs.height);
+                if rows > weights.most_rows {
+                    break;
+                }
                 let Some(worth) = costs.worth(rows) else { continue };
                 let depth = if weights.together { costs.depth(rows, THREADS / (columns * groups)) } else { 1 };
                 let threads = (columns * groups * depth).next_multiple_of(warp::WARP_SIZE);

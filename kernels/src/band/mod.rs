@@ -49,6 +49,9 @@ pub struct Block {
     height: u32,
     /// Rows of a band.
     rows: u32,
+    /// Whether the grid's y has the planes and its x the bands of one, or each the other. Blocks start in the order of x, then y:
+    /// where the planes are last, what is under way at a time lies in few of them.
+    planes_last: u32,
 }
 
 // SAFETY: `repr(C)` with only `u32` inside.
@@ -69,8 +72,10 @@ impl Block {
     /// What this block takes.
     #[inline(always)]
     pub(crate) fn span(&self) -> Span {
-        let first_plane = thread::block_idx_x() * self.depth;
-        let first = thread::block_idx_y() * self.rows;
+        let (x, y) = (thread::block_idx_x(), thread::block_idx_y());
+        let (plane, band) = if self.planes_last == 1 { (y, x) } else { (x, y) };
+        let first_plane = plane * self.depth;
+        let first = band * self.rows;
         Span {
             first_plane,
             depth: least(self.depth, self.planes - first_plane),

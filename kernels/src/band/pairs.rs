@@ -40,6 +40,8 @@ impl Bands {
     pub fn of_cell_pairs(window: &Window<Nchw>, bytes: &[usize]) -> Option<(Self, BandLaunch)> {
         let fits = window.input[1].is_multiple_of(EACH);
         let weights = Weights { together: false, ..Weights::light(bytes[0], again(window).into()) };
+        // Where memory bounds the pass, many small blocks one after another write into a smaller window of it at a time.
+        let weights = if bytes[0] < 4 { weights } else { Weights { most_run: 4, most_rows: 16, ..weights } };
         fits.then(|| Self::of_cell_columns(window, window.input[1] / EACH, bytes, 0, weights))?
     }
 }

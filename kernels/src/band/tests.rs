@@ -21,9 +21,10 @@ fn windows() -> impl Iterator<Item = Window<Nchw>> {
 fn covers(what: &str, block: &Block, launch: &BandLaunch, height: u32) {
     let Block { planes, depth, rows, .. } = *block;
     let [x, y, z] = launch.grid;
+    let (deep, bands) = if block.planes_last == 1 { (y, x) } else { (x, y) };
     assert_eq!((block.height, z), (height, 1), "{what}");
-    assert!(u64::from(x) * u64::from(depth) >= planes.into() && (x - 1) * depth < planes, "{what}");
-    assert!(y <= 65_535 && y * rows >= height && (y - 1) * rows < height, "{what}");
+    assert!(u64::from(deep) * u64::from(depth) >= planes.into() && (deep - 1) * depth < planes, "{what}");
+    assert!(y <= 65_535 && bands * rows >= height && (bands - 1) * rows < height, "{what}");
     assert!(depth == 1 || rows == height, "{what}: several planes are whole ones");
     assert!(u64::from(launch.shared) <= MOST_BYTES, "{what}");
     let [threads, 1, 1] = launch.block else { panic!("{what}") };

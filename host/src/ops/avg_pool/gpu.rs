@@ -1,21 +1,23 @@
 use cuda_std::launch::LaunchDims;
 use kernels::avg_pool::{
-    AvgPoolBackward, AvgPoolBackwardAny, AvgPoolBackwardBand, AvgPoolBackwardGroups, AvgPoolBackwardPairs,
-    AvgPoolBackwardPatch, AvgPoolForward, AvgPoolForwardBand, AvgPoolForwardColumns, AvgPoolForwardPairs,
-    AvgPoolForwardPatch, AvgPoolForwardWarp, Divisor, given_width,
+    AvgPoolBackward, AvgPoolBackwardAny, AvgPoolBackwardBand, AvgPoolBackwardGroups, AvgPoolBackwardOctets,
+    AvgPoolBackwardPairs, AvgPoolBackwardPatch, AvgPoolForward, AvgPoolForwardBand, AvgPoolForwardColumns,
+    AvgPoolForwardOctets, AvgPoolForwardPairs, AvgPoolForwardPatch, AvgPoolForwardQuads, AvgPoolForwardWarp, Divisor,
+    given_width,
 };
 use kernels::band::Bands;
 use kernels::band::any::Lines;
 use kernels::patch::Patches;
+use kernels::patch::quads::{self, Quads};
 use kernels::warps::{self, Warps};
-use kernels::window::{Covering, Order, Tiling, Window};
+use kernels::window::{Covering, Nchw, Nhwc, Order, Tiling, Window};
 
 use super::{Averages, Backward, Forward};
-use crate::device::{Gpu, OnGpu, for_storage};
+use crate::device::{Gpu, OnGpu, for_half, for_storage};
 use crate::ops::window::{
     Choice, Kernels, band_dims, channels_last, for_columns, for_groups, for_order, for_padded, for_slide, row_major,
 };
-use crate::{Real, Result};
+use crate::{Layout, Real, Result};
 
 impl Averages {
     fn launch<L: Order>(&self, window: &Window<L>) -> Divisor {
@@ -39,6 +41,32 @@ impl Averages {
 impl<T: Real> OnGpu for Forward<'_, T> {
     fn on_gpu(self, gpu: &Gpu) -> Result<()> {
         const OP: &str = "avg_pool.forward";
+        if self.averages.windows.layout == Layout::RowMajor {
+            let window = self.averages.windows.launch::<Nchw>(OP)?;
+            for_half!(T as S, {
+                for_padded!(window, Quads::new(&window) => SIZE: usize, PADDING, (quads, blocks), {
+                    let (x, y) = (self.x.gpu::<S>(OP, "x")?, self.y.gpu_mut::<S>(OP, "y")?);
+                    let divisor = self.averages.launch(&window);
+                    let _why = Kernels::Quads.because(&window);
+                    let forward = AvgPoolForwardQuads::<S, SIZE, PADDING> { x, y, window, divisor, quads };
+                    // SAFETY: as below; the geometry fits.
+                    return unsafe { gpu.launch(LaunchDims::new(blocks, quads::BLOCK), forward) };
+                });
+            });
+        }
+        if self.averages.windows.layout == Layout::ChannelsLast {
+            let window = self.averages.windows.launch::<Nhwc>(OP)?;
+            for_half!(T as S, {
+                for_padded!(window, Patches::of_output_octets(&window) => SIZE: usize, PADDING, (patches, grid, block), {
+                    let (x, y) = (self.x.gpu::<S>(OP, "x")?, self.y.gpu_mut::<S>(OP, "y")?);
+                    let divisor = self.averages.launch(&window);
+                    let _why = Kernels::Octets.because(&window);
+                    let forward = AvgPoolForwardOctets::<S, SIZE, PADDING> { x, y, window, divisor, patches };
+                    // SAFETY: as below; the geometry fits.
+                    return unsafe { gpu.launch(LaunchDims::new(grid, block), forward) };
+                });
+            });
+        }
         for_storage!(T as S, OP, "x", gpu, {
             let (x, y) = (self.x.gpu::<S>(OP, "x")?, self.y.gpu_mut::<S>(OP, "y")?);
             for_order!(self.averages.windows.layout => L, {
@@ -99,6 +127,19 @@ impl<T: Real> OnGpu for Backward<'_, T> {
     fn on_gpu(self, gpu: &Gpu) -> Result<()> {
         const OP: &str = "avg_pool.backward";
         let beta = self.dx.beta as f32;
+        if self.averages.windows.layout == Layout::ChannelsLast && beta == 0.0 {
+            let window = self.averages.windows.launch::<Nhwc>(OP)?;
+            for_half!(T as S, {
+                for_padded!(window, Patches::of_input_octets(&window) => SIZE: u32, PADDING, (patches, grid, block), {
+                    let (dy, dx) = (self.dy.gpu::<S>(OP, "dy")?, self.dx.tensor.gpu_mut::<S>(OP, "dx")?);
+                    let divisor = self.averages.launch(&window);
+                    let _why = Kernels::Octets.because(&window);
+                    let backward = AvgPoolBackwardOctets::<S, SIZE, PADDING> { dy, dx, window, divisor, patches };
+                    // SAFETY: as below; the geometry fits.
+                    return unsafe { gpu.launch(LaunchDims::new(grid, block), backward) };
+                });
+            });
+        }
         for_storage!(T as S, OP, "dy", gpu, {
             let (dy, dx) = (self.dy.gpu::<S>(OP, "dy")?, self.dx.tensor.gpu_mut::<S>(OP, "dx")?);
             for_order!(self.averages.windows.layout => L, {

@@ -3,24 +3,57 @@ use cuda_std::prelude::Storage;
 use kernels::band::Bands;
 use kernels::band::any::Lines;
 use kernels::max_pool::{
-    MaxPoolFlatIndices, MaxPoolForward, MaxPoolForwardBand, MaxPoolForwardColumns, MaxPoolForwardPairs,
-    MaxPoolForwardPatch, MaxPoolForwardWarp,
+    MaxPoolFlatIndices, MaxPoolForward, MaxPoolForwardBand, MaxPoolForwardColumns, MaxPoolForwardOctets,
+    MaxPoolForwardPairs, MaxPoolForwardPatch, MaxPoolForwardQuads, MaxPoolForwardWarp,
 };
 use kernels::patch::Patches;
+use kernels::patch::quads::{self, Quads};
 use kernels::warps::{self, Warps};
-use kernels::window::{Covering, Divider, Order, Position, Tiling, Window};
+use kernels::window::{Covering, Divider, Nchw, Nhwc, Order, Position, Tiling, Window};
 
 use super::{FlatIndices, Forward, Indices};
-use crate::device::{Gpu, OnGpu, for_storage};
+use crate::device::{Gpu, OnGpu, for_half, for_storage};
 use crate::ops::route::for_indices;
 use crate::ops::window::{
     Choice, Kernels, band_dims, channels_last, for_columns, for_order, for_padded, for_slide, row_major,
 };
-use crate::{Real, Result};
+use crate::{Layout, Real, Result};
 
 impl<T: Real> OnGpu for Forward<'_, T> {
     fn on_gpu(self, gpu: &Gpu) -> Result<()> {
         const OP: &str = "max_pool.forward";
+        if self.windows.layout == Layout::RowMajor && !matches!(self.indices, Some(Indices::U16(_))) {
+            let window = self.windows.launch::<Nchw>(OP)?;
+            for_half!(T as S, {
+                for_padded!(window, Quads::new(&window) => SIZE: usize, PADDING, (quads, blocks), {
+                    let (x, y) = (self.x.gpu::<S>(OP, "x")?, self.y.gpu_mut::<S>(OP, "y")?);
+                    let indices: Option<&mut dyn DeviceMemory<u8>> = match self.indices {
+                        Some(Indices::U8(indices)) => Some(indices.gpu_mut::<u8>(OP, "indices")?),
+                        _ => None,
+                    };
+                    let _why = Kernels::Quads.because(&window);
+                    let forward = MaxPoolForwardQuads::<S, SIZE, PADDING> { x, y, indices, window, quads };
+                    // SAFETY: as `any_window`'s; the geometry fits.
+                    return unsafe { gpu.launch(LaunchDims::new(blocks, quads::BLOCK), forward) };
+                });
+            });
+        }
+        if self.windows.layout == Layout::ChannelsLast && !matches!(self.indices, Some(Indices::U16(_))) {
+            let window = self.windows.launch::<Nhwc>(OP)?;
+            for_half!(T as S, {
+                for_padded!(window, Patches::of_output_octets(&window) => SIZE: usize, PADDING, (patches, grid, block), {
+                    let (x, y) = (self.x.gpu::<S>(OP, "x")?, self.y.gpu_mut::<S>(OP, "y")?);
+                    let indices: Option<&mut dyn DeviceMemory<u8>> = match self.indices {
+                        Some(Indices::U8(indices)) => Some(indices.gpu_mut::<u8>(OP, "indices")?),
+                        _ => None,
+                    };
+                    let _why = Kernels::Octets.because(&window);
+                    let forward = MaxPoolForwardOctets::<S, SIZE, PADDING> { x, y, indices, window, patches };
+                    // SAFETY: as `any_window`'s; the geometry fits.
+                    return unsafe { gpu.launch(LaunchDims::new(grid, block), forward) };
+                });
+            });
+        }
         for_storage!(T as S, OP, "x", gpu, {
             let (x, y) = (self.x.gpu::<S>(OP, "x")?, self.y.gpu_mut::<S>(OP, "y")?);
             for_order!(self.windows.layout => L, {

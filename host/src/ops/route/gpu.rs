@@ -2,17 +2,53 @@ use cuda_std::launch::LaunchDims;
 use kernels::band::Block;
 use kernels::band::any::Phases;
 use kernels::patch::Patches;
-use kernels::route::{RouteBackward, RouteBackwardAny, RouteBackwardBand, RouteBackwardPairs, RouteBackwardPatch};
-use kernels::window::{Covering, Tiling};
+use kernels::patch::quads::{self, Quads};
+use kernels::route::{
+    RouteBackward, RouteBackwardAny, RouteBackwardBand, RouteBackwardOctets, RouteBackwardPairs, RouteBackwardPatch,
+    RouteBackwardQuads,
+};
+use kernels::window::{Covering, Nchw, Nhwc, Tiling};
 
 use super::{Backward, Indices, for_indices};
-use crate::device::{Gpu, OnGpu, for_storage};
+use crate::device::{Gpu, OnGpu, for_half, for_storage};
 use crate::ops::window::{Choice, Kernels, band_dims, channels_last, for_order, for_padded, row_major};
-use crate::{Real, Result};
+use crate::{Layout, Real, Result};
 
 impl<T: Real> OnGpu for Backward<'_, T> {
     fn on_gpu(self, gpu: &Gpu) -> Result<()> {
         let (op, beta) = (self.op, self.dx.beta as f32);
+        if self.windows.layout == Layout::RowMajor
+            && beta == 0.0
+            && let Indices::U8(indices) = self.indices
+        {
+            let window = self.windows.launch::<Nchw>(op)?;
+            for_half!(T as S, {
+                if let Some((quads, blocks)) = Quads::of_inputs(&window) {
+                    let (dy, dx) = (self.dy.gpu::<S>(op, "dy")?, self.dx.tensor.gpu_mut::<S>(op, "dx")?);
+                    let indices = indices.gpu::<u8>(op, "indices")?;
+                    let _why = Kernels::Quads.because(&window);
+                    let route = RouteBackwardQuads::<S> { dy, indices, dx, window, quads };
+                    // SAFETY: as below; the geometry fits.
+                    return unsafe { gpu.launch(LaunchDims::new(blocks, quads::BLOCK), route) };
+                }
+            });
+        }
+        if self.windows.layout == Layout::ChannelsLast
+            && beta == 0.0
+            && let Indices::U8(indices) = self.indices
+        {
+            let window = self.windows.launch::<Nhwc>(op)?;
+            for_half!(T as S, {
+                for_padded!(window, Patches::of_input_octets(&window) => SIZE: u32, PADDING, (patches, grid, block), {
+                    let (dy, dx) = (self.dy.gpu::<S>(op, "dy")?, self.dx.tensor.gpu_mut::<S>(op, "dx")?);
+                    let indices = indices.gpu::<u8>(op, "indices")?;
+                    let _why = Kernels::Octets.because(&window);
+                    let route = RouteBackwardOctets::<S, SIZE, PADDING> { dy, indices, dx, window, patches };
+                    // SAFETY: as below; the geometry fits.
+                    return unsafe { gpu.launch(LaunchDims::new(grid, block), route) };
+                });
+            });
+        }
         for_storage!(T as S, op, "dy", gpu, {
             let (dy, dx) = (self.dy.gpu::<S>(op, "dy")?, self.dx.tensor.gpu_mut::<S>(op, "dx")?);
             for_order!(self.windows.layout => L, {

@@ -48,7 +48,7 @@ impl<T: Real> OnGpu for Forward<'_, T> {
                     && let Indices::U8(indices) = self.indices
                 {
                     let indices = indices.gpu_mut::<u8>(OP, "indices")?;
-                    for_padded!(window, Patches::of_outputs(&window) => SIZE: usize, PADDING, (patches, grid, block), {
+                    for_padded!(window, Patches::of_drawn_outputs(&window) => SIZE: usize, PADDING, (patches, grid, block), {
                         let _why = Kernels::Patches.because(&window);
                         let draw =
                             StochasticPoolForwardPatch::<S, SIZE, PADDING> { x, y, indices, state, window, patches };
