@@ -13,8 +13,8 @@
 //!   - [`prelu_backward_planes`], for large `inner`: a block takes [`PART`] elements of one `(outer, channel)` plane and sums
 //!     them (`outer' = outer`).
 //!   - [`prelu_backward_columns`], for small `inner`: threads beside each other take neighbouring columns of the matrix
-//!     `[outer, channels * inner]`, four each where they are a multiple of four, and a block so many rows (`outer'` = such
-//!     chunks, `parts = inner`).
+//!     `[outer, channels * inner]`, four each where they are a multiple of four, of 16 bits eight, and blocks take rows in turns
+//!     (`outer'` = blocks, `parts = inner`).
 //! - Stage 2, [`prelu_backward_sum`]: a block sums one channel's partial sums.
 //!
 //! All sums are in a fixed order. NaN is not positive, so that it comes out of every formula as NaN.
@@ -34,13 +34,13 @@ use crate::window::Divider;
 pub const PART: u32 = BLOCK * 16;
 /// Vectors of a thread.
 pub const VECTORS: u32 = 4;
-/// Blocks by columns that a multiprocessor has room for, at least: 80 registers a thread.
-const COLUMN_BLOCKS: u32 = 3;
+/// Blocks by columns that a multiprocessor has room for, at least: 128 registers a thread.
+const COLUMN_BLOCKS: u32 = 2;
 /// Rows that a thread loads before it uses the first.
 const AT_ONCE: usize = 2;
-/// Chunks of rows that there are at most: as many blocks as fill an H200 twice, and no part of it a third time. More leave
-/// more partial sums.
-const MOST_CHUNKS: u64 = 792;
+/// Blocks over the rows at most: as many as an H200 has room for at once, so that all go through memory together. More leave more
+/// partial sums.
+const MOST_BLOCKS: u64 = 264;
 
 /// Where the slopes of a vector of four elements are.
 #[repr(C)]
@@ -84,14 +84,10 @@ impl Slopes {
 pub struct Columns {
     /// Columns of the matrix.
     columns: u32,
-    /// Those of a channel.
-    inner: u32,
     /// Threads beside each other.
     beside: u32,
     by_beside: Divider,
     by_inner: Divider,
-    /// Rows of a block.
-    rows: u32,
 }
 
 // SAFETY: `repr(C)` with only `u32` inside.
@@ -102,12 +98,11 @@ impl Columns {
     pub fn new(outer: u64, columns: u32, inner: u32, each: u32) -> (Self, [u32; 3]) {
         let units = columns / each;
         let (beside, across) = (units.min(BLOCK), u64::from(units.div_ceil(BLOCK)));
-        let at_once = u64::from(BLOCK / beside);
-        // Whole goes of the block.
-        let rows = outer.div_ceil((MOST_CHUNKS / across).max(1)).max(1).next_multiple_of(at_once);
-        let grid = [outer.div_ceil(rows) as u32, across as u32, 1];
+        // What a block takes in one go.
+        let rows = u64::from(BLOCK / beside) * AT_ONCE as u64;
+        let blocks = outer.div_ceil(rows).min((MOST_BLOCKS / across).max(1));
         let [by_beside, by_inner] = [beside, inner].map(Divider::new);
-        (Self { columns, inner, beside, by_beside, by_inner, rows: rows as u32 }, grid)
+        (Self { columns, beside, by_beside, by_inner }, [blocks as u32, across as u32, 1])
     }
 }
 
@@ -292,11 +287,16 @@ pub unsafe fn prelu_backward_planes<T: Storage>(
     }
 }
 
-/// Backward, stage 1, for small planes, `EACH` columns a thread.
+/// Backward, stage 1, for small planes, `EACH` columns a thread. The grid's blocks take rows in turns, so that all that is under
+/// way at a time is beside each other in memory.
 ///
 /// # Safety
 /// The module's; `columns` are of the `outer` rows with the launch's grid, and a multiple of `EACH`.
-#[kernel(block = BLOCK, min_blocks = COLUMN_BLOCKS, instances(T = [f32, f16, bf16], EACH = [1, 4]))]
+#[kernel(
+    block = BLOCK,
+    min_blocks = COLUMN_BLOCKS,
+    instances((T, EACH) = [(f32, 1), (f32, 4), (f16, 1), (f16, 4), (f16, 8), (bf16, 1), (bf16, 4), (bf16, 8)])
+)]
 pub unsafe fn prelu_backward_columns<T: Storage, const EACH: usize>(
     x: Global<T>,
     alpha: Global<f32>,
@@ -307,44 +307,43 @@ pub unsafe fn prelu_backward_columns<T: Storage, const EACH: usize>(
     outer: u64,
     columns: Columns,
 ) {
-    let Columns { columns, inner: _, beside, by_beside, by_inner, rows } = columns;
+    let Columns { columns, beside, by_beside, by_inner } = columns;
     let line = by_beside.divide(thread::thread_idx_x());
     let column = (thread::block_idx_y() * BLOCK + thread::thread_idx_x() - line * beside) * EACH as u32;
     let at_once = by_beside.divide(BLOCK);
     let here = (column < columns) & (line < at_once);
-    let begin = thread::block_idx_x() as u64 * rows as u64;
-    let end = if outer - begin < rows as u64 { outer } else { begin + rows as u64 };
     let mut total = [0.0; EACH];
-    // SAFETY: the thread's columns exist where it is `here`, and the rows up to `end` do; four columns are a multiple of four
-    // in a row that is one.
+    // SAFETY: the thread's columns exist where it is `here`, and the rows before `outer` do; `EACH` columns begin at a multiple of
+    // as many in a row that is one.
     unsafe {
         if here {
             let mut slopes = [0.0; EACH];
-            unrolled!(K in [0 1 2 3] {
+            unrolled!(K in [0 1 2 3 4 5 6 7] {
                 if K < EACH { slopes[K] = alpha.load(by_inner.divide(column + K as u32) as usize); }
             });
+            // From a row that the thread has at a time to the next, and from those of one turn to those of the next.
             let step = at_once as usize * columns as usize;
-            let mut i = (begin + line as u64) as usize * columns as usize + column as usize;
-            let end = end as usize * columns as usize;
-            while i < end {
-                if EACH == 1 {
-                    let (x, dy) = (get(x, i), get(dy, i));
-                    total[0] += part(x, dy);
-                    if let Some(dx) = dx {
-                        put(dx, i, slope(x, slopes[0]) * dy, dx_beta);
-                    }
-                    i += step;
-                } else {
-                    // Several rows are on their way at once.
-                    let mut loaded = [[Vec4::splat(T::from_f32(0.0)); 2]; AT_ONCE];
-                    unrolled!(R in [0 1] {
+            let turn = AT_ONCE * step * thread::grid_dim_x() as usize;
+            let first = thread::block_idx_x() as usize * AT_ONCE * at_once as usize + line as usize;
+            let mut i = first * columns as usize + column as usize;
+            let end = outer as usize * columns as usize;
+            let load = |i: usize| {
+                let mut loaded = [[[0; 4]; 2]; AT_ONCE];
+                unrolled!(R in [0 1] {
+                    if R < AT_ONCE {
                         let i = i + R * step;
-                        loaded[R] = [x, dy].map(|from| from.load4_if(i < end, i, loaded[R][0]));
-                    });
-                    unrolled!(R in [0 1] {
-                        let [x, dy] = loaded[R].map(|four| four.map(T::to_f32).to_array());
-                        let mut result = [0.0; 4];
-                        unrolled!(K in [0 1 2 3] {
+                        loaded[R] = [x, dy].map(|from| load_each::<T, EACH>(from, i < end, i));
+                    }
+                });
+                loaded
+            };
+            let mut give = |loaded: [[[u32; 4]; 2]; AT_ONCE], i: usize| {
+                unrolled!(R in [0 1] {
+                    if R < AT_ONCE {
+                        let i = i + R * step;
+                        let [x, dy] = loaded[R].map(|words| numbers::<T, EACH>(words));
+                        let mut result = [0.0; EACH];
+                        unrolled!(K in [0 1 2 3 4 5 6 7] {
                             if K < EACH {
                                 // Zeros, where there is nothing, add nothing.
                                 total[K] += part(x[K], dy[K]);
@@ -352,24 +351,34 @@ pub unsafe fn prelu_backward_columns<T: Storage, const EACH: usize>(
                             }
                         });
                         if let Some(dx) = dx
-                            && i + R * step < end
+                            && i < end
                         {
-                            put4(dx, i + R * step, Vec4::from(result), dx_beta);
+                            put_each(dx, i, result, dx_beta);
                         }
-                    });
-                    i += AT_ONCE * step;
-                }
+                    }
+                });
+            };
+            // The next turn's rows are on their way while these are worked with. By turns in two variables: moved from one to the
+            // other, what is loaded would be waited for.
+            let mut here = load(i);
+            while i < end {
+                let next = load(i + turn);
+                give(here, i);
+                i += turn;
+                here = load(i + turn);
+                give(next, i);
+                i += turn;
             }
         }
         // The block's lines, one after another.
-        let lines = shared_array![f32; BLOCK as usize * 4];
-        unrolled!(K in [0 1 2 3] {
+        let lines = shared_array![f32; BLOCK as usize * 8];
+        unrolled!(K in [0 1 2 3 4 5 6 7] {
             if K < EACH { lines.store(K as u32 * BLOCK + thread::thread_idx_x(), total[K]); }
         });
         thread::sync_threads();
         let Some(sums) = sums else { return };
         if here && line == 0 {
-            unrolled!(K in [0 1 2 3] {
+            unrolled!(K in [0 1 2 3 4 5 6 7] {
                 if K < EACH {
                     let mut sum = 0.0;
                     let mut place = thread::thread_idx_x();
@@ -381,6 +390,64 @@ pub unsafe fn prelu_backward_columns<T: Storage, const EACH: usize>(
                     sums.store((chunk + column as u64) as usize + K, sum);
                 }
             });
+        }
+    }
+}
+
+/// The words of `EACH` elements from `i` on, 1, 4 or, of 16 bits, 8, or zeros.
+///
+/// # Safety
+/// `from` holds them where the predicate is true, and they begin at a multiple of all together.
+#[inline(always)]
+unsafe fn load_each<T: Storage, const EACH: usize>(from: Global<T>, predicate: bool, i: usize) -> [u32; 4] {
+    // SAFETY: the caller's; elements are bits, two or four bytes of them.
+    unsafe {
+        let words = from.cast::<u32>();
+        match (EACH, size_of::<T>()) {
+            (1, 2) => [u32::from(from.cast::<u16>().load_if(predicate, i, 0)), 0, 0, 0],
+            (1, _) => [words.load_if(predicate, i, 0), 0, 0, 0],
+            (4, 2) => {
+                let Vec2 { x, y } = words.load2_if(predicate, i / 2, Vec2::splat(0));
+                [x, y, 0, 0]
+            }
+            (_, size) => words.load4_if(predicate, i * size / 4, Vec4::splat(0)).to_array(),
+        }
+    }
+}
+
+/// The `EACH` elements of these words, as arithmetic takes them.
+#[inline(always)]
+fn numbers<T: Storage, const EACH: usize>(words: [u32; 4]) -> [f32; EACH] {
+    // SAFETY: the words hold as many elements, of which any bits are one.
+    unsafe { core::mem::transmute_copy::<_, [T; EACH]>(&words) }.map(T::to_f32)
+}
+
+/// [`put`] of `EACH` elements, 1, 4 or, of 16 bits, 8.
+///
+/// # Safety
+/// `out` holds them, and they begin at a multiple of all together.
+#[inline(always)]
+unsafe fn put_each<T: Storage, const EACH: usize>(out: GlobalMut<T>, i: usize, mut result: [f32; EACH], beta: f32) {
+    // SAFETY: the caller's.
+    unsafe {
+        if beta != 0.0 {
+            let before = numbers::<T, EACH>(load_each::<T, EACH>(out.as_global(), true, i));
+            unrolled!(K in [0 1 2 3 4 5 6 7] {
+                if K < EACH { result[K] = float::fma(beta, before[K], result[K]); }
+            });
+        }
+        if EACH == 1 {
+            out.store(i, T::from_f32(result[0]));
+            return;
+        }
+        let mut rounded = [T::from_f32(0.0); EACH];
+        unrolled!(K in [0 2 4 6] {
+            if K + 1 < EACH { [rounded[K], rounded[K + 1]] = T::from_two_f32([result[K], result[K + 1]]); }
+        });
+        if EACH == 4 {
+            out.store4(i, core::mem::transmute_copy::<_, Vec4<T>>(&rounded));
+        } else {
+            out.cast::<u32>().store4(i / 2, core::mem::transmute_copy::<_, Vec4<u32>>(&rounded));
         }
     }
 }

@@ -6,9 +6,9 @@ use kernels::prelu::{
 use kernels::window::Divider;
 
 use super::{Backward, Forward};
-use crate::device::{Gpu, OnGpu, explain, for_storage, tiles};
+use crate::device::{Gpu, OnGpu, explain, for_half, for_storage, tiles};
 use crate::ops::sum_parts;
-use crate::{Out, Real, Result};
+use crate::{DType, Out, Real, Result};
 
 /// Below this a plane keeps too few threads of a block busy, and columns are taken instead.
 const SMALL_PLANE: usize = 64;
@@ -65,7 +65,14 @@ impl<T: Real> OnGpu for Backward<'_, T> {
         let small = layout.inner < SMALL_PLANE && layout.channels > 1 && layout.outer > 0;
         let columns = u32::try_from(layout.channels * layout.inner).ok().filter(|&columns| small && columns < 1 << 31);
         let of_columns = columns.map(|columns| {
-            let each = if columns.is_multiple_of(4) { 4 } else { 1 };
+            let fits = |each| columns.is_multiple_of(each);
+            let each = if fits(8) && T::DTYPE != DType::F32 {
+                8
+            } else if fits(4) {
+                4
+            } else {
+                1
+            };
             (Columns::new(layout.outer as u64, columns, layout.inner as u32, each), each)
         });
         let (outer, parts) = match of_columns {
@@ -77,55 +84,76 @@ impl<T: Real> OnGpu for Backward<'_, T> {
         let mut sums = workspace.as_slice_mut();
         let sums = self.dalpha.is_some().then_some(&mut sums as &mut dyn DeviceMemory<f32>);
         let (channels, inner) = (layout.channels as u32, layout.inner);
-        for_storage!(T as S, OP, "x", gpu, {
-            let (x, dy) = (self.x.gpu::<S>(OP, "x")?, self.dy.gpu::<S>(OP, "dy")?);
-            let (dx, dx_beta) = Out::gpu::<S>(self.dx, OP, "dx")?;
-            if let Some(((columns, grid), each)) = of_columns {
-                let _why = explain::because(|| {
-                    format!(
-                        "planes of {inner}, less than {SMALL_PLANE}, would leave threads idle: by columns across planes, \
-                         {each} a thread"
-                    )
+        let because_columns = |each: u32| {
+            explain::because(|| {
+                format!(
+                    "planes of {inner}, less than {SMALL_PLANE}, would leave threads idle: by columns across planes, \
+                     {each} a thread"
+                )
+            })
+        };
+        let launched: Result<()> = 'launched: {
+            if let Some(((columns, grid), 8)) = of_columns {
+                for_half!(T as S, {
+                    let (x, dy) = (self.x.gpu::<S>(OP, "x")?, self.dy.gpu::<S>(OP, "dy")?);
+                    let (dx, dx_beta) = Out::gpu::<S>(self.dx, OP, "dx")?;
+                    let _why = because_columns(8);
+                    let outer = layout.outer as u64;
+                    let stage = PreluBackwardColumns::<S, 8> { x, alpha, dy, dx, dx_beta, sums, outer, columns };
+                    // SAFETY: as below.
+                    break 'launched unsafe { gpu.launch(LaunchDims::new(grid, BLOCK), stage) };
                 });
-                let (dims, outer) = (LaunchDims::new(grid, BLOCK), layout.outer as u64);
-                if each == 4 {
-                    let stage = PreluBackwardColumns::<S, 4> { x, alpha, dy, dx, dx_beta, sums, outer, columns };
-                    // SAFETY: shapes were checked by `prelu::backward`; the columns are the layout's, a multiple of what a
-                    // thread takes, with their grid; `sums` holds one element for each column of each chunk of rows.
-                    unsafe { gpu.launch(dims, stage) }
+            }
+            for_storage!(T as S, OP, "x", gpu, {
+                let (x, dy) = (self.x.gpu::<S>(OP, "x")?, self.dy.gpu::<S>(OP, "dy")?);
+                let (dx, dx_beta) = Out::gpu::<S>(self.dx, OP, "dx")?;
+                if let Some(((columns, grid), each)) = of_columns {
+                    let _why = because_columns(each);
+                    let (dims, outer) = (LaunchDims::new(grid, BLOCK), layout.outer as u64);
+                    if each == 4 {
+                        let stage = PreluBackwardColumns::<S, 4> { x, alpha, dy, dx, dx_beta, sums, outer, columns };
+                        // SAFETY: shapes were checked by `prelu::backward`; the columns are the layout's, a multiple of what a
+                        // thread takes, with their grid; `sums` holds one element for each column of each block's rows.
+                        unsafe { gpu.launch(dims, stage) }
+                    } else {
+                        let stage = PreluBackwardColumns::<S, 1> { x, alpha, dy, dx, dx_beta, sums, outer, columns };
+                        // SAFETY: as above.
+                        unsafe { gpu.launch(dims, stage) }
+                    }
                 } else {
-                    let stage = PreluBackwardColumns::<S, 1> { x, alpha, dy, dx, dx_beta, sums, outer, columns };
-                    // SAFETY: as above.
+                    let dims = LaunchDims::new(count as u32, BLOCK);
+                    let (parts, vector) = (parts as u32, u32::from(inner % 4 == 0));
+                    let _why = explain::because(|| {
+                        let loads = if vector == 1 {
+                            "a multiple of 4: 4 at a time"
+                        } else {
+                            "no multiple of 4: one at a time"
+                        };
+                        format!("planes of {inner}, {loads}, parts of {PART}")
+                    });
+                    let (inner, by_channels, by_parts) =
+                        (inner as u64, Divider::new(channels), Divider::new(parts.max(1)));
+                    let stage = PreluBackwardPlanes {
+                        x,
+                        alpha,
+                        dy,
+                        dx,
+                        dx_beta,
+                        sums,
+                        channels,
+                        by_channels,
+                        inner,
+                        parts,
+                        by_parts,
+                        vector,
+                    };
+                    // SAFETY: shapes were checked by `prelu::backward`; the grid has one block for each part of each plane, fewer
+                    // than 2³¹, and `sums` one element for each block; a plane of a multiple of 4 elements begins at one of 4 elements.
                     unsafe { gpu.launch(dims, stage) }
                 }
-            } else {
-                let dims = LaunchDims::new(count as u32, BLOCK);
-                let (parts, vector) = (parts as u32, u32::from(inner % 4 == 0));
-                let _why = explain::because(|| {
-                    let loads =
-                        if vector == 1 { "a multiple of 4: 4 at a time" } else { "no multiple of 4: one at a time" };
-                    format!("planes of {inner}, {loads}, parts of {PART}")
-                });
-                let (inner, by_channels, by_parts) = (inner as u64, Divider::new(channels), Divider::new(parts.max(1)));
-                let stage = PreluBackwardPlanes {
-                    x,
-                    alpha,
-                    dy,
-                    dx,
-                    dx_beta,
-                    sums,
-                    channels,
-                    by_channels,
-                    inner,
-                    parts,
-                    by_parts,
-                    vector,
-                };
-                // SAFETY: shapes were checked by `prelu::backward`; the grid has one block for each part of each plane, fewer
-                // than 2³¹, and `sums` one element for each block; a plane of a multiple of 4 elements begins at one of 4 elements.
-                unsafe { gpu.launch(dims, stage) }
-            }
-        })?;
+            })
+        };
+        launched?;
 
         sum_parts(OP, gpu, workspace.as_slice(), [outer, layout.channels, parts], self.dalpha)
     }
