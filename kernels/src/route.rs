@@ -113,6 +113,11 @@ pub unsafe fn route_backward_patch<T: Storage, const SIZE: u32, const PADDING: u
     }
 }
 
+/// Gradients and indices of an output's octet, and a position; none where the window has none.
+type Named = Option<((Octet, Octet), u32)>;
+/// Four elements by pairs, and those one on.
+type Fours = [[u32; 2]; 2];
+
 /// As [`route_backward_patch`], by [octets](crate::patch::octets), into `dx` as it was not: without `beta`.
 ///
 /// # Safety
@@ -145,7 +150,7 @@ pub unsafe fn route_backward_octets<T: Paired, const SIZE: u32, const PADDING: u
             let [[a, b], [c, d]] = [indices.x, indices.y].map(halves);
             (dy.to_array(), [a, b, c, d])
         };
-        let sum_of = |outputs: [[Option<((Octet, Octet), u32)>; 2]; 2]| {
+        let sum_of = |outputs: [[Named; 2]; 2]| {
             octet(|pair| {
                 sum_of_pairs::<T>(outputs.map(|row| {
                     row.map(|output| {
@@ -189,7 +194,7 @@ pub unsafe fn route_backward_quads<T: Paired>(
             ];
             (dy, indices)
         };
-        let give = |rows: [([[u32; 2]; 2], [[u32; 2]; 2]); 2]| {
+        let give = |rows: [(Fours, Fours); 2]| {
             let mut inputs = [[0; 4]; 2];
             unrolled!(R in [0 1] {
                 unrolled!(P in [0 1] {

@@ -92,6 +92,9 @@ pub unsafe fn avg_pool_forward_quads<T: Paired, const SIZE: usize, const PADDING
     unsafe { quads::each::<_, SIZE, PADDING>(x.cast(), &window, &quads, 0, of_row, finish) };
 }
 
+/// What an output gives to each of eight channels, and the position of who gets it; none where it gives nothing.
+type Given = Option<([f32; 8], u32)>;
+
 /// As [`avg_pool_backward_patch`](super::avg_pool_backward_patch), by [octets](crate::patch::octets), into `dx` as it was not:
 /// without `beta`.
 ///
@@ -119,7 +122,7 @@ pub unsafe fn avg_pool_backward_octets<T: Paired, const SIZE: u32, const PADDING
             let [a, b, c, d] = dy.to_array().map(T::split);
             quotients.of(&window, [a[0], a[1], b[0], b[1], c[0], c[1], d[0], d[1]], row, column)
         };
-        let sum_of = |outputs: [[Option<([f32; 8], u32)>; 2]; 2]| {
+        let sum_of = |outputs: [[Given; 2]; 2]| {
             octet(|pair| {
                 let mut sum = [0.0; 2];
                 unrolled!(I in [0 1] { unrolled!(J in [0 1] {

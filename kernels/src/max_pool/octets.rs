@@ -1,5 +1,7 @@
 //! Forward of 16 bits, two windows at once.
 
+#![allow(clippy::redundant_comparisons, reason = "indices that unrolling makes constants, compared with the same size")]
+
 use cuda_std::arch::sm_80::Paired;
 use cuda_std::prelude::*;
 
