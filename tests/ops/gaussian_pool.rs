@@ -11,8 +11,10 @@ use crate::support::*;
 mod errors;
 mod huge;
 mod lanes;
+mod nan;
 mod oracle;
 mod slide;
+mod staged;
 mod strips;
 
 pub fn tests() -> Vec<Trial> {
@@ -29,7 +31,7 @@ pub fn tests() -> Vec<Trial> {
             || wide_is_average_narrow_is_nearest(&Device::cpu()),
         ),
         on_cpu("gaussian_pool::extreme_parameters_stay_finite", || extreme_parameters_stay_finite(&Device::cpu())),
-        on_cpu("gaussian_pool::nan_stays_in_its_windows", || nan_stays_in_its_windows(&Device::cpu())),
+        on_cpu("gaussian_pool::nan_stays_in_its_windows", || nan::stays_in_its_windows(&Device::cpu())),
         on_cpu("gaussian_pool::empty_batch", || empty_batch(&Device::cpu())),
     ];
     tests.extend(errors::tests());
@@ -49,7 +51,7 @@ pub fn tests() -> Vec<Trial> {
     tests.extend(on_each_gpu(&name("bf16"), matches_cpu_on_random_shapes::<bf16>));
     tests.extend(on_each_gpu("gaussian_pool::wide_is_average_narrow_is_nearest", wide_is_average_narrow_is_nearest));
     tests.extend(on_each_gpu("gaussian_pool::extreme_parameters_stay_finite", extreme_parameters_stay_finite));
-    tests.extend(on_each_gpu("gaussian_pool::nan_stays_in_its_windows", nan_stays_in_its_windows));
+    tests.extend(on_each_gpu("gaussian_pool::nan_stays_in_its_windows", nan::stays_in_its_windows));
     tests.extend(on_each_gpu("gaussian_pool::invalid_parameters_give_nan", invalid_parameters_give_nan));
     tests.extend(on_each_gpu("gaussian_pool::empty_batch", empty_batch));
     // Of each shape one normalisation in each layout: the oracle takes its time.
@@ -148,7 +150,7 @@ fn gpu_cases() -> Vec<Case> {
         ([1, 48, 5, 4], window([2, 2])),
     ];
     let listed = cases(&[&general[..], &strips::cases(), &slide::apart(), &lanes::small()].concat());
-    [listed, slide::cases(), lanes::cases()].concat()
+    [listed, slide::cases(), lanes::cases(), staged::cases()].concat()
 }
 
 fn full_size_cases() -> Vec<Case> {
@@ -395,49 +397,6 @@ fn extreme_parameters_stay_finite(device: &Device) -> Outcome {
         assert_eq!(y, [0.0, 2.0, 8.0, 10.0]);
         let [y, ..] = on_a_ramp(device, normalize, [halves[2], 0.0], 1e-12)?;
         assert_eq!(y, [4.0, 6.0, 12.0, 14.0]);
-    }
-    Ok(())
-}
-
-/// A NaN or an infinity reaches the windows of its plane that cover it, and no others; likewise backwards.
-fn nan_stays_in_its_windows(device: &Device) -> Outcome {
-    let cases = [([1, 3, 20, 23], [3, 4], [2, 3], [1, 2]), ([1, 2, 9, 70], [2, 2], [4, 1], [0, 0])];
-    for (shape, size, stride, padding) in cases {
-        let window = Window::new(size).stride(stride).padding(padding);
-        for (normalize, layout) in [(Normalize::Window, LAYOUTS[0]), (Normalize::Valid, LAYOUTS[1])] {
-            let case = Case { x: shape, layout, window, normalize, kernels: 1, shared: true, per_axis: true };
-            let Inputs { x, mean, var, dy, .. } = Inputs::<f32>::new(&case, 5).to(device)?;
-            let covers = |output: usize, pixel: usize, axis: usize| {
-                (output * stride[axis]..output * stride[axis] + size[axis]).contains(&(pixel + padding[axis]))
-            };
-            let place =
-                |[_, _, height, width]: [usize; 4], i: usize| [i / width / height, i / width % height, i % width];
-            let reaches = |output: usize, pixel: usize| {
-                let ([map, oy, ox], [plane, iy, ix]) = (place(case.y(), output), place(shape, pixel));
-                map == plane && covers(oy, iy, 0) && covers(ox, ix, 1)
-            };
-            let with = |tensor: &Tensor<f32>, at: usize, bad: f32| -> Result<_, Failed> {
-                let mut values = tensor.to_vec()?;
-                values[at] = bad;
-                Ok(Tensor::from_vec(device, tensor.shape(), values)?.to_layout(layout)?)
-            };
-            for bad in [f32::NAN, f32::INFINITY] {
-                let at = x.len() / 2 + shape[3] / 3;
-                let x = with(&x, at, bad)?;
-                let y = gaussian_pool::forward(&x, &mean, &var, &window, normalize)?;
-                for (i, y) in y.to_vec()?.into_iter().enumerate() {
-                    assert_eq!(y.is_finite(), !reaches(i, at), "{case:?}: y[{i}] = {y} with {bad} at {at}");
-                }
-                let at = dy.len() / 2 + 1;
-                let dy = with(&dy, at, bad)?;
-                let mut dx = x.empty_like()?;
-                let out = Some(Out::write(&mut dx));
-                gaussian_pool::backward(&x, &mean, &var, &window, normalize, &dy, out, None, None)?;
-                for (i, dx) in dx.to_vec()?.into_iter().enumerate() {
-                    assert_eq!(dx.is_finite(), !reaches(at, i), "{case:?}: dx[{i}] = {dx} with {bad} at {at}");
-                }
-            }
-        }
     }
     Ok(())
 }

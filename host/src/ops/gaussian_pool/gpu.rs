@@ -4,6 +4,7 @@ mod apart;
 mod direct;
 mod lanes;
 mod slide;
+mod staged;
 
 use cuda_std::launch::{DeviceMemory, LaunchDims};
 use kernels::gaussian_pool::slide::Slide;
@@ -91,6 +92,9 @@ impl<T: Real> OnGpu for Forward<'_, T> {
         if let Some(by_strips) = strips(plan, Strips::forward(&geometry, variances)) {
             return self.by_strips(gpu, geometry, by_strips);
         }
+        if let Some(staged) = staged::forward(plan, &geometry, T::DTYPE) {
+            return self.staged(gpu, geometry, staged);
+        }
         if let Some(sliding) = slide::plan(plan, &geometry, || Slide::forward(&geometry, variances, bytes)) {
             return self.sliding(gpu, geometry, sliding);
         }
@@ -158,6 +162,10 @@ impl<T: Real> OnGpu for Backward<'_, T> {
         let of_strips = Strips::backward(&geometry, variances, each);
         if let Some(by_strips) = strips(plan, of_strips) {
             return self.by_strips(gpu, geometry, by_strips);
+        }
+        let writes = !parameters && self.dx.as_ref().is_some_and(|out| out.beta == 0.0);
+        if writes && let Some(staged) = staged::backward(plan, &geometry, T::DTYPE) {
+            return self.staged(gpu, geometry, staged);
         }
         if let Some(sliding) = slide::plan(plan, &geometry, || Slide::backward(&geometry, variances, bytes, parameters))
         {
