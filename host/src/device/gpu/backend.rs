@@ -39,6 +39,14 @@ impl Backend {
     }
 
     /// `bytes`, not zero, in stream order.
+    /// The most shared memory that a block may ask for, in bytes: the emulated grid takes what any kernel asks for.
+    pub fn max_shared(&self) -> u32 {
+        match self {
+            Self::Driver(driver) => driver.max_shared(),
+            Self::Emulated(_) => u32::MAX,
+        }
+    }
+
     pub fn allocate(&self, bytes: usize) -> Result<u64> {
         match self {
             Self::Driver(driver) => driver.allocate(bytes),

@@ -23,6 +23,8 @@ pub struct Card {
     pub ordinal: u32,
     pub name: String,
     family: PtxFamily,
+    /// The most shared memory that a block may ask for, in bytes.
+    pub max_shared: u32,
     /// Whether a capture takes launches before the grid before them has ended: its graph then has such edges.
     pub captures_early: bool,
     pub context: Arc<Context>,
@@ -145,6 +147,7 @@ impl Card {
             ordinal,
             name,
             family,
+            max_shared: info.max_shared_per_block,
             captures_early: version >= OLDEST_DRIVER_THAT_CAPTURES_EARLY,
             context: Arc::new(context),
             loaded: Mutex::default(),

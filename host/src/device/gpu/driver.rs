@@ -54,6 +54,11 @@ impl Driver {
         Self { card, stream, launched: Mutex::default(), spare: (!blocking).then(Mutex::default), blocking }
     }
 
+    /// The most shared memory that a block may ask for, in bytes.
+    pub fn max_shared(&self) -> u32 {
+        self.card.max_shared
+    }
+
     pub fn ordinal(&self) -> u32 {
         self.card.ordinal
     }

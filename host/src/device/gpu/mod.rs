@@ -360,6 +360,11 @@ impl Gpu {
         self.inner.recording.is_on()
     }
 
+    /// The most shared memory that a block may ask for, in bytes.
+    pub(crate) fn max_shared(&self) -> u32 {
+        self.backend().max_shared()
+    }
+
     /// Whether this is an emulated GPU.
     pub fn is_emulated(&self) -> bool {
         matches!(self.backend(), Backend::Emulated(_))

@@ -92,7 +92,7 @@ impl<T: Real> OnGpu for Forward<'_, T> {
         if let Some(by_strips) = strips(plan, Strips::forward(&geometry, variances)) {
             return self.by_strips(gpu, geometry, by_strips);
         }
-        if let Some(staged) = staged::forward(plan, &geometry, T::DTYPE) {
+        if let Some(staged) = staged::forward(gpu, plan, &geometry, T::DTYPE) {
             return self.staged(gpu, geometry, staged);
         }
         if let Some(sliding) = slide::plan(plan, &geometry, || Slide::forward(&geometry, variances, bytes)) {
@@ -164,7 +164,7 @@ impl<T: Real> OnGpu for Backward<'_, T> {
             return self.by_strips(gpu, geometry, by_strips);
         }
         let writes = !parameters && self.dx.as_ref().is_some_and(|out| out.beta == 0.0);
-        if writes && let Some(staged) = staged::backward(plan, &geometry, T::DTYPE) {
+        if writes && let Some(staged) = staged::backward(gpu, plan, &geometry, T::DTYPE) {
             return self.staged(gpu, geometry, staged);
         }
         if let Some(sliding) = slide::plan(plan, &geometry, || Slide::backward(&geometry, variances, bytes, parameters))

@@ -27,21 +27,23 @@ macro_rules! of_type {
     };
 }
 
-/// The plan of the forward pass, if the channels are last and most of what blocks have room for is there.
-pub(super) fn forward(plan: &Plan, geometry: &Geometry, dtype: DType) -> Option<StagedPlan> {
-    wanted(plan, || of_type!(dtype, forward, geometry, plan.variances() as u32))
+/// The plan of the forward pass, if the channels are last, most of what blocks have room for is there, and the GPU has as much
+/// shared memory.
+pub(super) fn forward(gpu: &Gpu, plan: &Plan, geometry: &Geometry, dtype: DType) -> Option<StagedPlan> {
+    wanted(gpu, plan, || of_type!(dtype, forward, geometry, plan.variances() as u32))
 }
 
 /// The plan of the backward pass for the input's gradient alone, which is written and not added to what is there; likewise.
-pub(super) fn backward(plan: &Plan, geometry: &Geometry, dtype: DType) -> Option<StagedPlan> {
-    wanted(plan, || of_type!(dtype, backward, geometry, plan.variances() as u32))
+pub(super) fn backward(gpu: &Gpu, plan: &Plan, geometry: &Geometry, dtype: DType) -> Option<StagedPlan> {
+    wanted(gpu, plan, || of_type!(dtype, backward, geometry, plan.variances() as u32))
 }
 
-fn wanted(plan: &Plan, launch: impl FnOnce() -> Option<StagedPlan>) -> Option<StagedPlan> {
+fn wanted(gpu: &Gpu, plan: &Plan, launch: impl FnOnce() -> Option<StagedPlan>) -> Option<StagedPlan> {
     if plan.layout != ChannelsLast || plan.planes() == 0 {
         return None;
     }
-    launch().filter(|launch| launch.busy >= BUSY && launch.blocks as usize <= MAX_COUNT)
+    let has_room = |launch: &StagedPlan| launch.shared_bytes <= gpu.max_shared() && launch.blocks as usize <= MAX_COUNT;
+    launch().filter(|launch| launch.busy >= BUSY && has_room(launch))
 }
 
 /// The shape of a launch.
