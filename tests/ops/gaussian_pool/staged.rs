@@ -21,7 +21,7 @@ pub(super) fn cases() -> Vec<Case> {
         for (kernels, per_axis) in [(1, true), (3, false), (1, false), (3, true)] {
             let normalize = if window.padding == [0, 0] && i % 2 == 0 { Normalize::Valid } else { Normalize::Window };
             let layout = Layout::ChannelsLast;
-            cases.push(Case { x, layout, window: window, normalize, kernels, shared: true, per_axis });
+            cases.push(Case { x, layout, window, normalize, kernels, shared: true, per_axis });
         }
     }
     cases
@@ -31,5 +31,5 @@ pub(super) fn cases() -> Vec<Case> {
 pub(super) fn nan_cases() -> Vec<Case> {
     let window = Window::new([11; 2]).stride([2; 2]).padding([2, 1]);
     let (x, layout, normalize) = ([1, 64, 14, 42], Layout::ChannelsLast, Normalize::Window);
-    [1, 3].map(|kernels| Case { x, layout, window: window, normalize, kernels, shared: true, per_axis: true }).into()
+    [1, 3].map(|kernels| Case { x, layout, window, normalize, kernels, shared: true, per_axis: true }).into()
 }
