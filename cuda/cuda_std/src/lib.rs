@@ -69,6 +69,7 @@ pub mod grid;
 pub mod integer;
 pub mod launch;
 pub mod shared;
+pub mod tensor_map;
 pub mod thread;
 pub mod vector;
 pub mod warp;
@@ -91,6 +92,7 @@ pub mod prelude {
     pub use crate::integer;
     pub use crate::launch::KernelParam;
     pub use crate::shared::{Shared, SharedArray, dynamic_shared};
+    pub use crate::tensor_map::TensorMap;
     pub use crate::thread;
     pub use crate::vector::{Vec2, Vec3, Vec4};
     pub use crate::warp;

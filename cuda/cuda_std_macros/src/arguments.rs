@@ -5,9 +5,9 @@ use quote::quote;
 use syn::parse::{Parse, ParseStream};
 use syn::punctuated::Punctuated;
 use syn::spanned::Spanned;
-use syn::{Expr, Ident, Meta, MetaNameValue, Token};
+use syn::{Expr, ExprLit, Ident, Lit, LitStr, Meta, MetaNameValue, Token};
 
-const KEYS: &str = "`block`, `max_threads`, `min_blocks`, `cluster`, `barriers` and `instances(..)`";
+const KEYS: &str = "`block`, `max_threads`, `min_blocks`, `cluster`, `barriers`, `only` and `instances(..)`";
 
 /// What the attribute says; absent keys are `None`.
 #[derive(Default)]
@@ -19,6 +19,8 @@ pub struct Arguments {
     /// x, y and z.
     pub cluster: Option<[TokenStream; 3]>,
     pub barriers: Option<TokenStream>,
+    /// The architecture that alone has the kernel.
+    pub only: Option<LitStr>,
     /// What the generic parameters stand for.
     pub instances: Vec<Choice>,
 }
@@ -52,6 +54,7 @@ impl Arguments {
                 "cluster" => arguments.cluster.replace(shape(&value)?).is_some(),
                 "max_threads" => arguments.max_threads.replace(quote!(#value)).is_some(),
                 "min_blocks" => arguments.min_blocks.replace(quote!(#value)).is_some(),
+                "only" => arguments.only.replace(text(&value)?).is_some(),
                 "barriers" => arguments.barriers.replace(quote!(#value)).is_some(),
                 _ => {
                     return Err(syn::Error::new(path.span(), format!("a kernel has no such key: it has {KEYS}")));
@@ -74,6 +77,7 @@ impl Arguments {
             min_blocks: value(&self.min_blocks),
             cluster: shape(&self.cluster),
             barriers: value(&self.barriers),
+            only: self.only.clone(),
             instances: Vec::new(),
         }
     }
@@ -127,4 +131,12 @@ fn shape(value: &Expr) -> syn::Result<[TokenStream; 3]> {
         value => shape[0] = quote!(#value),
     }
     Ok(shape)
+}
+
+/// A text in quotes.
+fn text(value: &Expr) -> syn::Result<LitStr> {
+    match value {
+        Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Ok(text.clone()),
+        value => Err(syn::Error::new(value.span(), "an architecture in quotes, as in `only = \"sm_90a\"`")),
+    }
 }

@@ -13,6 +13,8 @@ use crate::launch_type;
 pub enum Kind {
     /// `Global<T>` or `GlobalMut<T>`, perhaps in an `Option`.
     Buffer { element: Box<Type>, writes: bool, optional: bool },
+    /// `TensorMap`.
+    TensorMap,
     /// Any `KernelParam`.
     Value,
 }
@@ -33,6 +35,16 @@ pub struct Kernel {
     pub instances: Vec<Instance>,
 }
 
+impl Kernel {
+    /// The attribute of what is there on the device alone, or on the devices that the kernel is for.
+    fn on_device(&self) -> TokenStream {
+        match &self.arguments.only {
+            None => quote!(#[cfg(target_arch = "nvptx64")]),
+            Some(arch) => quote!(#[cfg(all(target_arch = "nvptx64", target_feature = #arch))]),
+        }
+    }
+}
+
 pub fn expand(attribute: TokenStream, item: TokenStream) -> syn::Result<TokenStream> {
     let arguments = Arguments::parse(attribute)?;
     let mut function: ItemFn = syn::parse2(item)?;
@@ -44,10 +56,15 @@ pub fn expand(attribute: TokenStream, item: TokenStream) -> syn::Result<TokenStr
     let launch = launch_type::expand(&kernel);
     let function = &kernel.function;
     // A generic kernel is the function that its entries call; any other is its entry.
-    let where_it_is = if function.sig.generics.params.is_empty() {
-        quote!(#[cfg(not(target_arch = "nvptx64"))])
-    } else {
-        quote!(#[cfg_attr(target_arch = "nvptx64", inline(always))])
+    let generic = !function.sig.generics.params.is_empty();
+    let where_it_is = match (generic, &kernel.arguments.only) {
+        (false, None) => quote!(#[cfg(not(target_arch = "nvptx64"))]),
+        (true, None) => quote!(#[cfg_attr(target_arch = "nvptx64", inline(always))]),
+        (false, Some(_)) => quote!(#[cfg(any())]),
+        (true, Some(_)) => {
+            let on_device = kernel.on_device();
+            quote!(#on_device #[inline(always)])
+        }
     };
     Ok(quote! {
         #(#entries)*
@@ -127,6 +144,9 @@ fn kind(ty: &Type) -> syn::Result<Kind> {
         Type::ImplTrait(ty) => {
             Err(syn::Error::new(ty.span(), "a kernel's types have names: `#[kernel(instances(T = [..]))]`"))
         }
+        Type::Path(path) if path.path.segments.last().is_some_and(|segment| segment.ident == "TensorMap") => {
+            Ok(Kind::TensorMap)
+        }
         ty => Ok(buffer(ty, false).or_else(|| buffer(argument_of(ty, "Option")?, true)).unwrap_or(Kind::Value)),
     }
 }
@@ -157,11 +177,11 @@ fn argument_of<'a>(ty: &'a Type, name: &str) -> Option<&'a Type> {
 
 /// An entry point on the device, and what `cuda_builder` needs to know of it.
 fn entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
-    let (name, function) = (&instance.entry, &kernel.function.sig.ident);
+    let (entry, function) = (&instance.entry, &kernel.function.sig.ident);
     let (attributes, block) = (&kernel.function.attrs, &kernel.function.block);
     let inputs = &kernel.function.sig.inputs;
     let (mut raw, mut checks, mut values) = (Vec::new(), Vec::new(), Vec::new());
-    for Parameter { name, kind, ty, .. } in &kernel.parameters {
+    for (place, Parameter { name, kind, ty, .. }) in kernel.parameters.iter().enumerate() {
         match kind {
             Kind::Buffer { element, writes, optional } => {
                 let element = instance.put_into(element);
@@ -174,6 +194,20 @@ fn entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
                 raw.push(quote!(#name: #pointer));
                 values.push(quote!(::cuda_std::global::#handle::#from(#name)));
             }
+            Kind::TensorMap => {
+                // Its address, which a copy takes, is that of the parameter, as LLVM names it.
+                let address = format!("mov.b64 {{map}}, {entry}_param_{place}; cvta.param.u64 {{map}}, {{map}};");
+                raw.push(quote!(#name: ::cuda_std::tensor_map::Parameter));
+                values.push(quote! {{
+                    let _ = #name;
+                    let map: u64;
+                    // SAFETY: the address of this entry's parameter.
+                    unsafe {
+                        ::core::arch::asm!(#address, map = out(reg64) map, options(pure, nomem, nostack, preserves_flags));
+                    }
+                    ::cuda_std::tensor_map::TensorMap::from_address(map)
+                }});
+            }
             Kind::Value => {
                 let ty = instance.put_into(ty);
                 raw.push(quote!(#name: #ty));
@@ -182,6 +216,7 @@ fn entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
             }
         }
     }
+    let only = kernel.on_device();
     let turbofish = instance.turbofish();
     let (body, called) = if turbofish.is_empty() {
         let body = quote! {
@@ -193,14 +228,14 @@ fn entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
     } else {
         (TokenStream::new(), quote!(#function #turbofish))
     };
-    let metadata_name = format_ident!("__ferrolayer_kernel_{name}");
+    let metadata_name = format_ident!("__ferrolayer_kernel_{entry}");
     let metadata = metadata(&instance.arguments(&kernel.arguments));
     quote! {
         #(#attributes)*
-        #[cfg(target_arch = "nvptx64")]
+        #only
         #[unsafe(no_mangle)]
         #[allow(clippy::too_many_arguments)]
-        pub unsafe extern "ptx-kernel" fn #name(#(#raw),*) {
+        pub unsafe extern "ptx-kernel" fn #entry(#(#raw),*) {
             #body
             const _: fn() = || { #(#checks)* };
             ::cuda_std::grid::begin();
@@ -208,7 +243,7 @@ fn entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
             unsafe { #called(#(#values),*) }
         }
 
-        #[cfg(target_arch = "nvptx64")]
+        #only
         #[used]
         #[unsafe(no_mangle)]
         #[doc(hidden)]

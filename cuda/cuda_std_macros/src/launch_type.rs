@@ -15,7 +15,13 @@ pub fn expand(kernel: &Kernel) -> TokenStream {
     let parameters = kernel.function.sig.generics.params.iter().map(ToTokens::to_token_stream);
     let parameters: Vec<_> = borrows.then(|| quote!('a)).into_iter().chain(parameters).collect();
     let generics = if parameters.is_empty() { quote!() } else { quote!(<#(#parameters),*>) };
-    let docs = format!("A launch of the kernel [`{function}`]: its arguments by name.");
+    let docs = match &kernel.arguments.only {
+        None => format!("A launch of the kernel [`{function}`]: its arguments by name."),
+        Some(arch) => {
+            let arch = arch.value();
+            format!("A launch of the kernel `{function}`, which is there for {arch} alone: its arguments by name.")
+        }
+    };
     let fields = kernel.parameters.iter().map(field);
     let launches = kernel.instances.iter().map(|instance| launch(kernel, instance, &name, borrows));
     quote! {
@@ -52,6 +58,23 @@ fn launch(kernel: &Kernel, instance: &Instance, name: &Ident, borrows: bool) -> 
     // Names of ours that no parameter's name can meet.
     let [visit, call, dims] = ["visit", "call", "dims"].map(|name| Ident::new(name, Span::mixed_site()));
     let buffers = kernel.parameters.iter().filter_map(|parameter| visit_buffer(&visit, parameter));
+    let emulation = match &kernel.arguments.only {
+        None => quote! {
+            ::cuda_std::launch::check_host_memory(&self)?;
+            #(#emulated)*
+            ::cuda_std::emulator::run(
+                &<Self as ::cuda_std::launch::Launch>::KERNEL,
+                #dims,
+                // SAFETY: the caller of `emulate` promises what the kernel asks for.
+                &|| unsafe { #function #turbofish(#(#names),*) },
+            )
+        },
+        Some(arch) => quote! {
+            let _ = #dims;
+            let kernel = <Self as ::cuda_std::launch::Launch>::KERNEL.name;
+            ::core::result::Result::Err(::cuda_std::launch::EmulationError::NotEmulated { kernel, arch: #arch })
+        },
+    };
     quote! {
         #conditions
         const _: fn() = || { #(#checks)* };
@@ -77,14 +100,7 @@ fn launch(kernel: &Kernel, instance: &Instance, name: &Ident, borrows: bool) -> 
                 self,
                 #dims: ::cuda_std::launch::LaunchDims,
             ) -> ::core::result::Result<(), ::cuda_std::launch::EmulationError> {
-                ::cuda_std::launch::check_host_memory(&self)?;
-                #(#emulated)*
-                ::cuda_std::emulator::run(
-                    &<Self as ::cuda_std::launch::Launch>::KERNEL,
-                    #dims,
-                    // SAFETY: the caller of `emulate` promises what the kernel asks for.
-                    &|| unsafe { #function #turbofish(#(#names),*) },
-                )
+                #emulation
             }
         }
     }
@@ -103,7 +119,7 @@ fn field(parameter: &Parameter) -> TokenStream {
             let what = if *writes { "Written by the kernel." } else { "Read by the kernel." };
             (ty, what)
         }
-        Kind::Value => (quote!(#ty), "Passed by value."),
+        Kind::TensorMap | Kind::Value => (quote!(#ty), "Passed by value."),
     };
     if docs.is_empty() {
         quote!(#[doc = #what] pub #name: #ty)
@@ -183,7 +199,7 @@ fn pointer(parameter: &Parameter, instance: &Instance) -> TokenStream {
             let mut #name: u64 = self.#name.as_ref().map_or(0, |memory| memory.address());
         },
         Kind::Buffer { .. } => quote!(let mut #name: u64 = self.#name.address();),
-        Kind::Value => {
+        Kind::TensorMap | Kind::Value => {
             let ty = instance.put_into(ty);
             quote!(let mut #name: #ty = self.#name;)
         }
@@ -208,7 +224,7 @@ fn emulated(parameter: &Parameter) -> TokenStream {
                 let #name = #value;
             }
         }
-        Kind::Value => quote!(let #name = self.#name;),
+        Kind::TensorMap | Kind::Value => quote!(let #name = self.#name;),
     }
 }
 

@@ -22,6 +22,7 @@ use proc_macro::TokenStream;
 /// | `x: Global<T>` | `x: &'a dyn DeviceMemory<T>` |
 /// | `y: GlobalMut<T>` | `y: &'a mut dyn DeviceMemory<T>` |
 /// | `Option<Global<T>>`, `Option<GlobalMut<T>>` | `Option` of these |
+/// | `map: TensorMap` | `map: TensorMap` |
 /// | `n: T`, with `T: KernelParam` | `n: T` |
 ///
 /// A doc comment on a parameter becomes the documentation of its field.
@@ -35,6 +36,7 @@ use proc_macro::TokenStream;
 /// | `min_blocks = n` | blocks that must fit on a multiprocessor | `.minnctapersm` |
 /// | `cluster = n` or `(x, y, z)` | the shape of a cluster | `.reqnctapercluster` |
 /// | `barriers = n` | barriers to expect in the PTX, where a loop around them is unrolled | none |
+/// | `only = "sm_90a"` | the kernel is in PTX for this architecture alone; the emulated grid refuses it, and the host does not compile its body | none |
 ///
 /// A generic kernel is one entry for each combination of what its parameters stand for, types or numbers, which
 /// `instances(T = [f32, f16], N = [2, 3])` says. Its launch type is as generic; an entry's name is the function's with

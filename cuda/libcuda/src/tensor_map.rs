@@ -267,6 +267,11 @@ fn within(argument: Place, found: u64, least: u64, most: u64) -> Result<(), Tens
 }
 
 impl TensorMap {
+    /// Its bits, as a kernel's parameter takes them.
+    pub const fn words(self) -> [u64; 16] {
+        self.words
+    }
+
     /// The map of an array in this context's device memory (`cuTensorMapEncodeTiled`). It only writes the array's
     /// description down: no memory is read, but the driver refuses without a context (201 on driver 580).
     pub fn encode_tiled(array: &TiledArray<'_>, context: &Context) -> Result<Self, TensorMapError> {

@@ -4,5 +4,5 @@
 //! and is not there on the host.
 
 pub mod sm_80;
-#[cfg(target_arch = "nvptx64")]
+#[cfg(all(target_arch = "nvptx64", target_feature = "sm_90a"))]
 pub mod sm_90a;

@@ -101,6 +101,14 @@ fn waiting_and_ended(waiting: &[Waiting], ended: &[u32]) -> String {
 /// Why a launch on the emulated grid failed.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum EmulationError {
+    /// The kernel is for one architecture, whose instructions the emulated grid does not have.
+    #[error("kernel `{kernel}`: it is for {arch} alone, and cannot be emulated")]
+    NotEmulated {
+        /// The kernel's name.
+        kernel: &'static str,
+        /// The architecture.
+        arch: &'static str,
+    },
     /// The shape of the launch is not one that the kernel or a device takes.
     #[error("kernel `{kernel}`: the {what} is {got:?}, expected {expected}")]
     Dims {

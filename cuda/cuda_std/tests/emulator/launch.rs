@@ -212,3 +212,27 @@ fn the_kernels_own_shape_is_asked_for() {
     assert!(shown.contains("the grid is [3, 1, 1], expected a multiple of the cluster [2, 1, 1]"), "{shown}");
     launch(LaunchDims::new(4, (8, 4))).unwrap();
 }
+
+/// Is for one architecture, so that the host does not compile its body.
+#[kernel(block = 32, only = "sm_90a", instances(T = [f32]))]
+pub unsafe fn of_one_architecture<T: Storage>(x: Global<T>, map: TensorMap, n: u32) {
+    compile_error_if_compiled(x, map, n)
+}
+
+#[test]
+fn a_kernel_for_one_architecture_is_launched_and_not_emulated() {
+    let map = TensorMap::from_words([7; 16]);
+    let launch = OfOneArchitecture::<f32> { x: &[1.0], map, n: 3 };
+    assert_eq!(OfOneArchitecture::<f32>::KERNEL.block, Some([32, 1, 1]));
+    launch.with_params(|params| {
+        assert_eq!(params.len(), 3);
+        // As the driver wants it: 128 bytes, at a multiple of 64.
+        assert_eq!(params[1] as usize % 64, 0);
+        // SAFETY: the second argument is the map.
+        assert_eq!(unsafe { params[1].cast::<TensorMap>().read() }, map);
+    });
+    assert_eq!(
+        run(launch, LaunchDims::new(1, 32)).unwrap_err().to_string(),
+        "kernel `of_one_architecture_f32`: it is for sm_90a alone, and cannot be emulated"
+    );
+}

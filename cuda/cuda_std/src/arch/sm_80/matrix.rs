@@ -22,6 +22,10 @@ use half::{bf16, f16};
 
 mod sealed {
     pub trait Half {
+        /// Which of the two it is.
+        #[cfg(target_arch = "nvptx64")]
+        const IS_BF16: bool;
+
         #[cfg(target_arch = "nvptx64")]
         unsafe fn product(a: [u32; 4], b: [u32; 2], c: [f32; 4]) -> [f32; 4];
 
@@ -69,6 +73,8 @@ mod intrinsics {
     }
 
     impl sealed::Half for f16 {
+        const IS_BF16: bool = false;
+
         #[inline(always)]
         unsafe fn product(a: [u32; 4], b: [u32; 2], c: [f32; 4]) -> [f32; 4] {
             let [mut d0, mut d1, mut d2, mut d3] = c;
@@ -87,6 +93,8 @@ mod intrinsics {
     }
 
     impl sealed::Half for bf16 {
+        const IS_BF16: bool = true;
+
         #[inline(always)]
         unsafe fn product(a: [u32; 4], b: [u32; 2], c: [f32; 4]) -> [f32; 4] {
             // SAFETY: together as the caller says.

@@ -1,10 +1,16 @@
-//! Hopper: barriers in shared memory that count arrivals and bytes, registers moved between warpgroups, the order of
-//! asynchronous matrix products.
+//! Hopper: barriers in shared memory that count arrivals and bytes, registers moved between warpgroups, matrix products by
+//! a warpgroup ([`matrix`]) and their order, copies of boxes of a matrix ([`copies`]).
 //!
 //! Only in PTX compiled for `sm_90a`; a kernel that calls these is not run on the emulated grid.
 //!
 //! What all threads of a warp or warpgroup must execute together is an LLVM intrinsic, which LLVM does not copy into
 //! divergent branches; what each thread does alone is inline assembly.
+
+pub mod copies;
+pub mod matrix;
+
+pub use copies::{copy_box_in, copy_box_in_cluster, prefetch_tensor_map};
+pub use matrix::{Matrix, Sums, pack, stmatrix_x4, wgmma, wgmma_finish};
 
 use crate::shared::Shared;
 
@@ -20,6 +26,12 @@ unsafe extern "unadjusted" {
     fn commit_group();
     #[link_name = "llvm.nvvm.wgmma.wait_group.sync.aligned"]
     fn wait_group(pending: u64);
+    #[link_name = "llvm.nvvm.barrier.cluster.arrive.aligned"]
+    fn cluster_arrive();
+    #[link_name = "llvm.nvvm.barrier.cluster.arrive.relaxed.aligned"]
+    fn cluster_arrive_relaxed();
+    #[link_name = "llvm.nvvm.barrier.cluster.wait.aligned"]
+    fn cluster_wait();
 }
 
 /// Raises the registers of each thread of the warpgroup to `N` (24 to 256, a multiple of 8), waiting until they are
@@ -75,6 +87,64 @@ pub unsafe fn wgmma_wait<const N: u64>() {
     unsafe { wait_group(N) }
 }
 
+/// Waits for all threads of all blocks of the cluster; what each wrote before, all of them see after. PTX:
+/// `barrier.cluster.arrive.aligned` and `.wait.aligned` (PTX ISA, Parallel Synchronization and Communication).
+///
+/// # Safety
+/// All threads of the cluster execute it together.
+#[inline(always)]
+pub unsafe fn sync_cluster() {
+    // SAFETY: as the caller says.
+    unsafe {
+        cluster_arrive();
+        cluster_wait();
+    }
+}
+
+/// [`sync_cluster`] that orders no memory but what fences did before, [`fence_barrier_init`] among them. PTX:
+/// `barrier.cluster.arrive.relaxed.aligned` and `.wait.aligned`.
+///
+/// # Safety
+/// As [`sync_cluster`].
+#[inline(always)]
+pub unsafe fn meet_cluster() {
+    // SAFETY: as the caller says.
+    unsafe {
+        cluster_arrive_relaxed();
+        cluster_wait();
+    }
+}
+
+/// The block's number in its cluster. PTX: `%cluster_ctarank` (PTX ISA, Special Registers).
+#[inline(always)]
+pub fn rank_in_cluster() -> u32 {
+    let rank: u32;
+    // SAFETY: reads a special register.
+    unsafe {
+        core::arch::asm!("mov.u32 {rank}, %cluster_ctarank;", rank = out(reg32) rank,
+            options(pure, nomem, nostack, preserves_flags));
+    }
+    rank
+}
+
+/// Stores four floats to the same place in the shared memory of another block of the cluster, or of this one. PTX:
+/// `mapa.shared::cluster.u32` and `st.shared::cluster.v4.f32`.
+///
+/// # Safety
+/// They are in the array, aligned to 16 bytes, and no other thread uses them meanwhile; that block has begun and does not end
+/// before.
+#[inline(always)]
+pub unsafe fn store4_in(place: Shared<f32>, block: u32, [x, y, z, w]: [f32; 4]) {
+    // SAFETY: as the caller says.
+    unsafe {
+        core::arch::asm!(
+            "{{ .reg .b32 there; mapa.shared::cluster.u32 there, {a}, {block};",
+            "st.shared::cluster.v4.f32 [there], {{{x}, {y}, {z}, {w}}}; }}",
+            a = in(reg32) place.address(), block = in(reg32) block,
+            x = in(reg32) x, y = in(reg32) y, z = in(reg32) z, w = in(reg32) w, options(nostack, preserves_flags));
+    }
+}
+
 /// A barrier in shared memory (PTX ISA, Parallel Synchronization and Communication: `mbarrier`): a 64-bit word that
 /// turns a phase when so many threads have arrived and so many bytes have come.
 #[derive(Clone, Copy)]
@@ -117,6 +187,22 @@ impl MBarrier {
         unsafe {
             core::arch::asm!("{{ .reg .b64 s; mbarrier.arrive.shared::cta.b64 s, [{a}]; }}",
                 a = in(reg32) self.address(), options(nostack, preserves_flags));
+        }
+    }
+
+    /// Arrives once at the barrier in the same place of another block of the cluster, or of this one. PTX:
+    /// `mapa.shared::cluster.u32` and `mbarrier.arrive.shared::cluster.b64`.
+    ///
+    /// # Safety
+    /// It was initialised there, and that block does not end before.
+    #[inline(always)]
+    pub unsafe fn arrive_in(self, block: u32) {
+        // SAFETY: as the caller says.
+        unsafe {
+            core::arch::asm!(
+                "{{ .reg .b32 there; mapa.shared::cluster.u32 there, {a}, {block};",
+                "mbarrier.arrive.shared::cluster.b64 _, [there]; }}",
+                a = in(reg32) self.address(), block = in(reg32) block, options(nostack, preserves_flags));
         }
     }
 

@@ -1,0 +1,186 @@
+//! Matrix products by a warpgroup, of operands in shared memory (PTX ISA, Asynchronous Warpgroup Level Matrix
+//! Instructions: `wgmma`), and matrices of 16-bit elements from registers into shared memory.
+//!
+//! The sums of 64 rows and `COLUMNS` columns are spread over the warpgroup's threads, one for every two columns in each:
+//! with `g = lane / 4` and `c = lane % 4`, of warp `w` of the warpgroup, sum `4 j + i` is that of row
+//! `16 w + g + 8 (i / 2)` and column `8 j + 2 c + i % 2`.
+//!
+//! `wgmma` is inline assembly with side effects, for LLVM has no intrinsic of it: it may stand in branches that whole
+//! warpgroups take.
+
+use crate::arch::sm_80::Half;
+use crate::element::Element;
+use crate::shared::Shared;
+
+#[allow(improper_ctypes)]
+unsafe extern "unadjusted" {
+    #[link_name = "llvm.nvvm.stmatrix.sync.aligned.m8n8.x4.b16.p0"]
+    fn stmatrix(row: *mut u32, a: u32, b: u32, c: u32, d: u32);
+}
+
+/// Where a slice of an operand lies in shared memory, and how: in rows of 128 bytes, whose pieces of 16 bytes are swapped
+/// by the row's number modulo 8 (`Swizzle::Bytes128` of a tensor map), from an address that is a multiple of 1024 on.
+///
+/// PTX ISA, Asynchronous Warpgroup Level Matrix Instructions: Matrix Descriptor Format.
+#[derive(Clone, Copy)]
+pub struct Matrix(u64);
+
+/// Bytes of eight rows.
+const EIGHT_ROWS: u32 = 1024;
+
+impl Matrix {
+    /// The matrix at `place`; where the depth is not innermost, `apart` bytes from 64 elements across to the next 64.
+    #[inline(always)]
+    pub fn at<T: Element>(place: Shared<T>, apart: u32) -> Self {
+        const SWIZZLE_128: u64 = 1 << 62;
+        let high = SWIZZLE_128 | (EIGHT_ROWS as u64 >> 4) << 32 | (apart as u64 >> 4) << 16;
+        Self(high | u64::from(place.address() >> 4 & 0x3fff))
+    }
+
+    /// The same, so many bytes on, a multiple of 16.
+    #[inline(always)]
+    #[must_use]
+    pub fn offset(self, bytes: u32) -> Self {
+        // The sum stays below 2¹⁴: shared memory has 2¹⁸ bytes.
+        Self(self.0 + u64::from(bytes >> 4))
+    }
+}
+
+macro_rules! wgmma {
+    (
+        $sums:ident, $a:ident, $b:ident, $add:ident, $across_a:ident, $across_b:ident,
+        $shape:literal, $type:literal, [$first:literal $($i:literal)*]
+    ) => {
+        core::arch::asm!(
+            concat!(
+                "{{ .reg .pred p; setp.ne.b32 p, {add}, 0; wgmma.mma_async.sync.aligned.", $shape, "k16.f32.", $type, ".",
+                $type, " {{{}", $(wgmma!(@place $i),)* "}}, {a}, {b}, p, 1, 1, {across_a}, {across_b}; }}"
+            ),
+            inout(reg32) $sums[$first], $(inout(reg32) $sums[$i],)*
+            a = in(reg64) $a.0, b = in(reg64) $b.0, add = in(reg32) u32::from($add),
+            across_a = const $across_a as i32, across_b = const $across_b as i32,
+            options(nostack, preserves_flags))
+    };
+    (@place $i:literal) => { ", {}" };
+}
+
+macro_rules! of_each_type {
+    ($sums:ident, $a:ident, $b:ident, $add:ident, $across_a:ident, $across_b:ident, $shape:literal, $indices:tt) => {
+        if T::IS_BF16 {
+            wgmma!($sums, $a, $b, $add, $across_a, $across_b, $shape, "bf16", $indices)
+        } else {
+            wgmma!($sums, $a, $b, $add, $across_a, $across_b, $shape, "f16", $indices)
+        }
+    };
+}
+
+/// The macro for 64, 128, 192 or 256 columns: with these arguments, and the sums' indices.
+macro_rules! of_each_size {
+    ($size:ident, $do:ident, ($($argument:tt)*)) => {
+        if $size == 64 {
+            $do!($($argument)*, "m64n64", [
+                0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31
+            ]);
+        } else if $size == 128 {
+            $do!($($argument)*, "m64n128", [
+                0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31
+                32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63
+            ]);
+        } else if $size == 192 {
+            $do!($($argument)*, "m64n192", [
+                0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31
+                32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63
+                64 65 66 67 68 69 70 71 72 73 74 75 76 77 78 79 80 81 82 83 84 85 86 87 88 89 90 91 92 93 94 95
+            ]);
+        } else {
+            const { assert!(matches!($size, 64 | 128 | 192 | 256), "a product has 64, 128, 192 or 256 columns") };
+            $do!($($argument)*, "m64n256", [
+                0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31
+                32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63
+                64 65 66 67 68 69 70 71 72 73 74 75 76 77 78 79 80 81 82 83 84 85 86 87 88 89 90 91 92 93 94 95
+                96 97 98 99 100 101 102 103 104 105 106 107 108 109 110 111 112 113 114 115 116 117 118 119 120 121 122
+                123 124 125 126 127
+            ]);
+        }
+    };
+}
+
+/// A thread's sums of up to 256 columns: of fewer the first ones.
+pub type Sums = [f32; 128];
+
+/// Begins `sums = a · b + sums` over 16 of depth, or `sums = a · b` unless `add`: 64 rows of `a`, `COLUMNS` columns of `b`,
+/// 64, 128, 192 or 256. `ACROSS` says of an operand that not its depth is innermost. PTX:
+/// `wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16` and its kin.
+///
+/// Products are exact; sums are cut off and not rounded.
+///
+/// # Safety
+/// All threads of the warpgroup execute it together, with the same operands, which [`Matrix`] describes. A
+/// [`wgmma_fence`](super::wgmma_fence) came after the last other use of `sums`, which nothing uses before
+/// [`wgmma_finish`]; the operands stay as they are until [`wgmma_wait`](super::wgmma_wait) says that it is done.
+#[inline(always)]
+pub unsafe fn wgmma<T: Half, const COLUMNS: u32, const ACROSS_A: bool, const ACROSS_B: bool>(
+    sums: &mut Sums,
+    a: Matrix,
+    b: Matrix,
+    add: bool,
+) {
+    // SAFETY: the caller's. Of the three shapes one is left.
+    unsafe {
+        of_each_size!(COLUMNS, of_each_type, (sums, a, b, add, ACROSS_A, ACROSS_B));
+    }
+}
+
+macro_rules! settle {
+    ($sums:ident, $shape:literal, [$($i:literal)*]) => {
+        core::arch::asm!(concat!("/*", $(settle!(@place $i),)* " */"), $(inout(reg32) $sums[$i],)*
+            options(nostack, preserves_flags))
+    };
+    (@place $i:literal) => { " {}" };
+}
+
+/// Waits until all of the warpgroup's products are done, after which `sums` are whole.
+///
+/// # Safety
+/// All threads of the warpgroup execute it together, and all groups are closed.
+#[inline(always)]
+pub unsafe fn wgmma_finish<const COLUMNS: u32>(sums: &mut Sums) {
+    // SAFETY: the caller's. To LLVM sums are known where the products are begun: here each becomes a new value, which
+    // nothing uses before.
+    unsafe {
+        super::wgmma_wait::<0>();
+        of_each_size!(COLUMNS, settle, (sums));
+    }
+}
+
+/// Two numbers as 16-bit floats in a word, rounded to the nearest, ties to even; the first is below. PTX:
+/// `cvt.rn.bf16x2.f32` or `cvt.rn.f16x2.f32` (PTX ISA, Data Movement: `cvt`).
+#[inline(always)]
+pub fn pack<T: Half>(low: f32, high: f32) -> u32 {
+    let word: u32;
+    // SAFETY: arithmetic.
+    unsafe {
+        if T::IS_BF16 {
+            core::arch::asm!("cvt.rn.bf16x2.f32 {word}, {high}, {low};", word = out(reg32) word, high = in(reg32) high,
+                low = in(reg32) low, options(pure, nomem, nostack, preserves_flags));
+        } else {
+            core::arch::asm!("cvt.rn.f16x2.f32 {word}, {high}, {low};", word = out(reg32) word, high = in(reg32) high,
+                low = in(reg32) low, options(pure, nomem, nostack, preserves_flags));
+        }
+    }
+    word
+}
+
+/// Stores four matrices of 8 × 8 elements of 16 bits: lane `8j + r` names row `r` of matrix `j`, the eight elements from
+/// element `i` on. Word `j` of a lane, with `g = lane / 4` and `c = lane % 4`, is of matrix `j` the elements `2c` and
+/// `2c + 1` of row `g`. PTX: `stmatrix.sync.aligned.m8n8.x4.b16` (PTX ISA, Warp Level Matrix Instructions:
+/// `stmatrix`).
+///
+/// # Safety
+/// All lanes of the warp execute it together. Each one's elements are in the array and aligned to 16 bytes, and no other
+/// thread uses them meanwhile.
+#[inline(always)]
+pub unsafe fn stmatrix_x4<T: Half>(target: Shared<T>, i: u32, [a, b, c, d]: [u32; 4]) {
+    // SAFETY: the caller's.
+    unsafe { stmatrix(target.offset(i).generic().cast_mut().cast(), a, b, c, d) }
+}
