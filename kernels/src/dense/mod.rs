@@ -7,22 +7,24 @@
 //! The three products are one body ([`product`](mod@product)) over operands that are read as they lie, rows or columns
 //! first: nothing is transposed in memory. Each has an entry for tiles of 128 × 128 and one for 64 × 64, which small
 //! products need to fill the GPU. Of 16-bit floats there is another body ([`mma`]), by tensor cores, where rows are
-//! whole pieces of 16 bytes, with entries for tiles of 128 × 256 too. The depth can be split over the grid's z: then
+//! whole pieces of 16 bytes, with entries for tiles of 128 × 256 too; and one by Hopper's tensor cores ([`wgmma`]), in PTX for
+//! `sm_90a` alone, where rows of the result are whole pieces too. The depth can be split over the grid's z: then
 //! each split writes its sums to a part of its own, and [`dense_finish`] adds the parts in order and does the rest.
 //! `dz` is made once, with the sums of `db` and `dalpha` ([`sums`]); of the identity it is `dy`.
 //!
 //! Resources: the products of [`product`](mod@product) are bound by FFMA (each element one chain of fused multiply-adds
-//! in the order of the depth), the others by memory; [`mma`] says what bounds its own.
+//! in the order of the depth), the others by memory; [`mma`] and [`wgmma`] say what bounds their own.
 //!
 //! # Safety
 //! Buffers begin at multiples of 16 bytes and hold what their shapes say; every size but the depth and the batch is at
-//! least 1, and all are below 2³¹; [`Shape::depth_per_split`] is a multiple of [`DEPTH`] ([`mma::DEPTH`]); the grid is
+//! least 1, and all are below 2³¹; [`Shape::depth_per_split`] is a multiple of [`DEPTH`] ([`mma::DEPTH`], [`wgmma::DEPTH`]); the grid is
 //! as each kernel says, that of small tiles with x and y swapped where [`columns_along_x`].
 
 pub mod mma;
 pub mod product;
 mod quad;
 pub mod sums;
+pub mod wgmma;
 
 use cuda_std::arch::sm_80::Half;
 use cuda_std::prelude::*;
@@ -201,6 +203,108 @@ pub unsafe fn dense_dw_mma<T: Half, const TILE: u32>(
 ) {
     // SAFETY: the module's contract.
     unsafe { mma::product::<T, TILE, false, false>(dz, x, Epilogue::sum(dw, beta), parts, shape) }
+}
+
+/// [`dense_forward`] on Hopper's tensor cores. `I` and `O` are multiples of [`wgmma::PIECE`], [`Shape::depth_per_split`] of
+/// [`wgmma::DEPTH`]. The grid is of clusters of [`wgmma::cluster`] blocks: any number does all tiles, but with `PARTS` there is
+/// one for each tile. The block has [`wgmma::shared_bytes`] of dynamic shared memory.
+///
+/// `PARTS` blocks of a cluster share the depth of a tile, [`Shape::depth_per_split`] each; `splits` is then 1.
+///
+/// # Safety
+/// The module's; `N` and `I` are at least 1 too; the maps are of the operands, with the boxes of [`wgmma::operand_box`] (of the
+/// columns' operand for the part that a block of [`wgmma::sharing`] brings), pieces swapped within 128 bytes.
+#[kernel(
+    block = wgmma::BLOCK,
+    min_blocks = 1,
+    cluster = wgmma::cluster(COLUMNS, PARTS),
+    only = "sm_90a",
+    instances(
+        T = [f16, bf16],
+        (COLUMNS, PARTS) = [(64, 1), (64, 2), (64, 4), (128, 1), (128, 2), (128, 4), (192, 1), (256, 1)]
+    )
+)]
+pub unsafe fn dense_forward_wgmma<T: Half, const COLUMNS: u32, const PARTS: u32>(
+    x: Global<T>,
+    w: Global<T>,
+    y: GlobalMut<T>,
+    z: Option<GlobalMut<f32>>,
+    b: Option<Global<T>>,
+    alpha: Option<Global<f32>>,
+    parts: Option<GlobalMut<f32>>,
+    shape: Shape,
+    splits: u32,
+    activation: u32,
+    x_map: TensorMap,
+    w_map: TensorMap,
+) {
+    let _ = (x, w);
+    let epilogue = Epilogue { out: y, beta: 0.0, z, b, alpha, activation };
+    let maps = [x_map, w_map];
+    // SAFETY: the module's contract.
+    unsafe { wgmma::product::<T, COLUMNS, PARTS, true, true>(maps, epilogue, parts, shape, splits) }
+}
+
+/// [`dense_dx`] on Hopper's tensor cores, as [`dense_forward_wgmma`].
+///
+/// # Safety
+/// As [`dense_forward_wgmma`], with `O` in place of `I`.
+#[kernel(
+    block = wgmma::BLOCK,
+    min_blocks = 1,
+    cluster = wgmma::cluster(COLUMNS, PARTS),
+    only = "sm_90a",
+    instances(
+        T = [f16, bf16],
+        (COLUMNS, PARTS) = [(64, 1), (64, 2), (64, 4), (128, 1), (128, 2), (128, 4), (192, 1), (256, 1)]
+    )
+)]
+pub unsafe fn dense_dx_wgmma<T: Half, const COLUMNS: u32, const PARTS: u32>(
+    dz: Global<T>,
+    w: Global<T>,
+    dx: GlobalMut<T>,
+    parts: Option<GlobalMut<f32>>,
+    shape: Shape,
+    splits: u32,
+    beta: f32,
+    dz_map: TensorMap,
+    w_map: TensorMap,
+) {
+    let _ = (dz, w);
+    let maps = [dz_map, w_map];
+    // SAFETY: the module's contract.
+    unsafe { wgmma::product::<T, COLUMNS, PARTS, true, false>(maps, Epilogue::sum(dx, beta), parts, shape, splits) }
+}
+
+/// [`dense_dw`] on Hopper's tensor cores, as [`dense_forward_wgmma`].
+///
+/// # Safety
+/// As [`dense_forward_wgmma`].
+#[kernel(
+    block = wgmma::BLOCK,
+    min_blocks = 1,
+    cluster = wgmma::cluster(COLUMNS, PARTS),
+    only = "sm_90a",
+    instances(
+        T = [f16, bf16],
+        (COLUMNS, PARTS) = [(64, 1), (64, 2), (64, 4), (128, 1), (128, 2), (128, 4), (192, 1), (256, 1)]
+    )
+)]
+pub unsafe fn dense_dw_wgmma<T: Half, const COLUMNS: u32, const PARTS: u32>(
+    dz: Global<T>,
+    x: Global<T>,
+    dw: GlobalMut<T>,
+    parts: Option<GlobalMut<f32>>,
+    shape: Shape,
+    splits: u32,
+    beta: f32,
+    dz_map: TensorMap,
+    x_map: TensorMap,
+) {
+    let _ = (dz, x);
+    let maps = [dz_map, x_map];
+    // SAFETY: the module's contract.
+    unsafe { wgmma::product::<T, COLUMNS, PARTS, false, false>(maps, Epilogue::sum(dw, beta), parts, shape, splits) }
 }
 
 /// Threads of a block of [`dense_finish`].

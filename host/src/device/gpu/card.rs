@@ -22,7 +22,8 @@ const OLDEST_DRIVER_THAT_CAPTURES_EARLY: DriverVersion = DriverVersion::new(12, 
 pub struct Card {
     pub ordinal: u32,
     pub name: String,
-    family: PtxFamily,
+    pub family: PtxFamily,
+    pub multiprocessors: u32,
     /// The most shared memory that a block may ask for, in bytes.
     pub max_shared: u32,
     /// Whether a capture takes launches before the grid before them has ended: its graph then has such edges.
@@ -147,6 +148,7 @@ impl Card {
             ordinal,
             name,
             family,
+            multiprocessors: info.multiprocessors,
             max_shared: info.max_shared_per_block,
             captures_early: version >= OLDEST_DRIVER_THAT_CAPTURES_EARLY,
             context: Arc::new(context),

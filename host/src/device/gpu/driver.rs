@@ -6,7 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cuda_std::launch::{Launch, LaunchDims};
 use cust::context::Context;
-use libcuda::{CaptureMode, DriverError, Event, Graph, GraphExec, LaunchAttributes, Stream};
+use libcuda::{
+    CaptureMode, DriverError, Event, Graph, GraphExec, LaunchAttributes, PtxFamily, Stream, TensorMap, TensorMapError,
+    TiledArray,
+};
 
 use super::KernelModule;
 use super::card::{Card, Entry, SHARED_WITHOUT_ASKING};
@@ -124,6 +127,24 @@ impl Driver {
 
     pub fn context(&self) -> &Arc<Context> {
         &self.card.context
+    }
+
+    /// Whether kernels are launched from PTX for `sm_90a`, where a module has it.
+    pub fn is_hopper(&self) -> bool {
+        self.card.family == PtxFamily::Sm90a
+    }
+
+    pub fn multiprocessors(&self) -> u32 {
+        self.card.multiprocessors
+    }
+
+    /// The map of an array that was found to be valid.
+    pub fn tensor_map(&self, array: &TiledArray<'_>) -> Result<TensorMap> {
+        let map = TensorMap::encode_tiled(array, &self.card.context).map_err(|error| match error {
+            TensorMapError::Driver(source) => source,
+            wrong => unreachable!("{wrong}"),
+        });
+        self.told(map, || format!("describing a matrix to {}", self.card.name))
     }
 
     /// Another stream of this GPU.

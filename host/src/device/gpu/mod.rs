@@ -11,6 +11,7 @@ mod module;
 mod order;
 mod pieces;
 mod spare;
+mod tensor_map;
 
 use std::fmt::{Display, Formatter};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

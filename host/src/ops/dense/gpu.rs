@@ -21,8 +21,8 @@ pub(super) type MemoryMut<'a, S = f32> = &'a mut dyn DeviceMemory<S>;
 
 impl Sizes {
     /// How a product of these sizes is cut up: [`Products::plan`].
-    fn plan<S: Products>(self, op: &'static str, product: [usize; 3], lengths: [usize; 2]) -> Result<Plan> {
-        S::plan(product, lengths).ok_or_else(|| Error::Argument {
+    fn plan<S: Products>(self, gpu: &Gpu, op: &'static str, product: [usize; 3], lengths: [usize; 2]) -> Result<Plan> {
+        S::plan(product, lengths, gpu.hopper_multiprocessors().is_some()).ok_or_else(|| Error::Argument {
             op,
             argument: "x and w",
             got: format!("[{}, {}] and [{}, {}]", self.batch, self.inputs, self.outputs, self.inputs),
@@ -90,7 +90,7 @@ impl<T: Real> OnGpu for Forward<'_, T> {
             let y = self.y.gpu_mut::<S>(OP, "y")?;
             let mut z = self.z.map(|z| z.gpu_mut::<f32>(OP, "z")).transpose()?.map(|z| z as MemoryMut<'_>);
 
-            let plan = self.sizes.plan::<S>(OP, [batch, outputs, inputs], [inputs, inputs])?;
+            let plan = self.sizes.plan::<S>(gpu, OP, [batch, outputs, inputs], [inputs, inputs])?;
             let _why = explain::because(|| plan.why());
             let mut workspace = gpu.workspace(plan.parts())?;
             let mut room = workspace.as_slice_mut();
@@ -162,8 +162,8 @@ impl<T: Real> OnGpu for Backward<'_, T> {
             let db = gradient::<_, S>(self.gradients.db, OP, "db")?;
             let dalpha = gradient::<_, f32>(self.gradients.dalpha, OP, "dalpha")?;
             let lengths = [outputs, inputs];
-            let dx_plan = sizes.plan::<S>(OP, [batch, inputs, outputs], lengths)?;
-            let dw_plan = sizes.plan::<S>(OP, [outputs, inputs, batch], lengths)?;
+            let dx_plan = sizes.plan::<S>(gpu, OP, [batch, inputs, outputs], lengths)?;
+            let dw_plan = sizes.plan::<S>(gpu, OP, [outputs, inputs, batch], lengths)?;
             let sums = Sums::new(sizes, activation);
 
             // The workspace: dz, the chunks' sums for db and for dalpha, and the parts of split products.
@@ -244,7 +244,7 @@ mod tests {
     fn refuses_sizes_that_32_bits_do_not_count() {
         let sizes = Sizes { batch: 1 << 31, inputs: 3, outputs: 2 };
         assert_eq!(
-            sizes.plan::<f32>("dense.forward", [1 << 31, 2, 3], [3, 3]).unwrap_err().to_string(),
+            sizes.plan::<f32>(&Gpu::emulated(), "dense.forward", [1 << 31, 2, 3], [3, 3]).unwrap_err().to_string(),
             "dense.forward: x and w is [2147483648, 3] and [2, 3], expected sizes below 2³¹ on a GPU"
         );
     }

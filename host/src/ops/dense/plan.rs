@@ -1,9 +1,10 @@
 //! How a product is cut up for the GPU.
 
+mod hopper;
 mod tensor;
 
 use cuda_std::launch::LaunchDims;
-use kernels::dense::{DEPTH, LARGE, MAX_GRID_Y, SMALL, Shape, block, columns_along_x, mma, per_multiprocessor};
+use kernels::dense::{DEPTH, LARGE, MAX_GRID_Y, SMALL, Shape, block, columns_along_x, mma, per_multiprocessor, wgmma};
 
 use crate::device::tiles;
 
@@ -21,6 +22,11 @@ pub(super) enum Tile {
     TensorWide,
     TensorLarge,
     TensorSmall,
+    /// Of so many columns, the depth shared by so many blocks, which are a cluster.
+    Hopper {
+        columns: u32,
+        together: u32,
+    },
 }
 
 impl Tile {
@@ -28,20 +34,27 @@ impl Tile {
         match self {
             Self::Large | Self::TensorLarge | Self::TensorWide => LARGE,
             Self::Small | Self::TensorSmall => SMALL,
+            Self::Hopper { .. } => wgmma::ROWS,
         }
     }
 
-    fn columns(self) -> u32 {
+    pub fn columns(self) -> u32 {
         match self {
             Self::TensorWide => mma::WIDE,
             Self::Large | Self::TensorLarge => LARGE,
             Self::Small | Self::TensorSmall => SMALL,
+            Self::Hopper { columns, .. } => columns,
         }
     }
 
-    /// Whether it is made by tensor cores.
+    /// Whether it is made by `mma.sync`.
     fn is_tensor(self) -> bool {
         matches!(self, Self::TensorWide | Self::TensorLarge | Self::TensorSmall)
+    }
+
+    /// Whether it is made by `wgmma`.
+    pub fn is_hopper(self) -> bool {
+        matches!(self, Self::Hopper { .. })
     }
 }
 
@@ -113,12 +126,16 @@ impl Plan {
             Tile::Small => format!("tiles of {SMALL}: larger ones would leave multiprocessors idle"),
             tile => {
                 let (rows, columns) = (tile.rows(), tile.columns());
-                format!("tensor cores in tiles of {rows}x{columns}: of all cuts this should take the least time")
+                let cores = if tile.is_hopper() { "Hopper's tensor cores" } else { "tensor cores" };
+                format!("{cores} in tiles of {rows}x{columns}: of all cuts this should take the least time")
             }
         };
-        let parts = match self.splits {
-            1 => "the depth in one part".to_owned(),
-            n => format!("the depth in {n} parts of {depth_per_split}, so that more blocks run"),
+        let parts = match (self.splits, self.tile) {
+            (_, Tile::Hopper { together: n @ 2.., .. }) => {
+                format!("the depth shared by {n} blocks of a cluster, {depth_per_split} each, so that more blocks run")
+            }
+            (1, _) => "the depth in one part".to_owned(),
+            (n, _) => format!("the depth in {n} parts of {depth_per_split}, so that more blocks run"),
         };
         format!("{rows}x{columns} sums over {depth} by {tile}; {parts}")
     }

@@ -1,5 +1,7 @@
 //! The launches of the three products, on tensor cores or not: which kernel a plan and an element type mean.
 
+mod hopper;
+
 use cuda_std::element::Storage;
 use kernels::dense::mma::{PIECE, WIDE};
 use kernels::dense::{DenseDw, DenseDwMma, DenseDx, DenseDxMma, DenseForward, DenseForwardMma, LARGE, SMALL};
@@ -36,13 +38,13 @@ pub(super) trait Products: Storage {
     const TENSOR: bool;
 
     /// How a product is cut up: for tensor cores, if this type has kernels for them, and rows of its operands, which have these
-    /// `lengths`, are whole pieces.
-    fn plan([rows, columns, depth]: [usize; 3], lengths: [usize; 2]) -> Option<Plan> {
-        if Self::TENSOR && lengths.iter().all(|length| length.is_multiple_of(PIECE as usize)) {
-            Plan::tensor(rows, columns, depth)
-        } else {
-            Plan::new(rows, columns, depth)
+    /// `lengths`, are whole pieces. For Hopper's where `hopper`, if the results' rows are whole pieces too.
+    fn plan([rows, columns, depth]: [usize; 3], lengths: [usize; 2], hopper: bool) -> Option<Plan> {
+        if !Self::TENSOR || !lengths.iter().all(|length| length.is_multiple_of(PIECE as usize)) {
+            return Plan::new(rows, columns, depth);
         }
+        let hopper = if hopper { Plan::hopper(rows, columns, depth, lengths) } else { None };
+        hopper.or_else(|| Plan::tensor(rows, columns, depth))
     }
 
     /// Queues `y`.
@@ -80,6 +82,7 @@ macro_rules! launch {
             Tile::TensorWide => $gpu.launch($plan.dims(), $tensor::<$half, WIDE> $fields),
             Tile::TensorLarge => $gpu.launch($plan.dims(), $tensor::<$half, LARGE> $fields),
             Tile::TensorSmall => $gpu.launch($plan.dims(), $tensor::<$half, SMALL> $fields),
+            tile => unreachable!("{tile:?} has launches of its own"),
         }
     };
 }
@@ -90,6 +93,10 @@ macro_rules! products {
             const TENSOR: bool = $has_tensor;
 
             unsafe fn forward(gpu: &Gpu, plan: &Plan, product: ForwardProduct<'_, Self>) -> Result<()> {
+                $(if plan.tile.is_hopper() {
+                    // SAFETY: the caller's.
+                    return unsafe { hopper::forward::<$half>(gpu, plan, product) };
+                })?
                 let ForwardProduct { x, w, y, z, b, alpha, parts, activation } = product;
                 let shape = plan.shape;
                 // SAFETY: the caller's; the plan's grid covers the product, and its block has the shared memory.
@@ -101,6 +108,10 @@ macro_rules! products {
             }
 
             unsafe fn dx(gpu: &Gpu, plan: &Plan, product: GradientProduct<'_, Self>) -> Result<()> {
+                $(if plan.tile.is_hopper() {
+                    // SAFETY: the caller's.
+                    return unsafe { hopper::dx::<$half>(gpu, plan, product) };
+                })?
                 let GradientProduct { dz, other: w, out: dx, parts, beta } = product;
                 let shape = plan.shape;
                 // SAFETY: as for `forward`.
@@ -108,6 +119,10 @@ macro_rules! products {
             }
 
             unsafe fn dw(gpu: &Gpu, plan: &Plan, product: GradientProduct<'_, Self>) -> Result<()> {
+                $(if plan.tile.is_hopper() {
+                    // SAFETY: the caller's.
+                    return unsafe { hopper::dw::<$half>(gpu, plan, product) };
+                })?
                 let GradientProduct { dz, other: x, out: dw, parts, beta } = product;
                 let shape = plan.shape;
                 // SAFETY: as for `forward`.

@@ -14,9 +14,9 @@ const LEAST_DEPTH: u32 = 256;
 /// The greatest depth of a split. Tensor cores cut off what does not fit into a sum instead of rounding it, so that the
 /// error grows with the depth and not with its root: measured with positive numbers, within this depth it is below what
 /// f32's own rounding is allowed, with four times as much above. The parts are added as f32.
-const LONGEST: u32 = 16_384;
+pub(super) const LONGEST: u32 = 16_384;
 /// The most splits: a grid's blocks along z.
-const MOST_SPLITS: u32 = 65_535;
+pub(super) const MOST_SPLITS: u32 = 65_535;
 
 /// Clocks of a slice: what it takes of a multiprocessor that has several blocks, and how long with one alone. From
 /// times on an H200, roughly.

@@ -1,0 +1,214 @@
+//! How a product of 16-bit floats is cut up for Hopper's tensor cores: what is legal, and what should take the least time.
+//!
+//! The time is a model's, in nanoseconds on an H200: the slices of the block that has the most tiles, or the bytes that all
+//! blocks fetch from the L2 cache, whichever takes longer, and what it costs to add parts. Its numbers are fitted to measured
+//! times so that it ranks well (`docs/perf/dense.md` says how well); none is the time of a part by itself. Any choice is
+//! right; the same sizes get the same one on every GPU that has these kernels.
+
+use cuda_std::launch::LaunchDims;
+use kernels::dense::wgmma::{self, DEPTH, PIECE, ROWS};
+
+use super::tensor::{LONGEST, MOST_SPLITS};
+use super::{MULTIPROCESSORS, Plan, Tile};
+
+/// The least depth of a split: below, adding the parts costs more than the splits win.
+const LEAST_DEPTH: u32 = 256;
+/// Rows below which `mma.sync` in tiles of 64 × 64 takes less time: of a tile of 128 rows most would be empty.
+const LEAST_ROWS: u32 = 16;
+
+/// A tile's columns, how many blocks share its depth, and the model's times: of a slice, and of what is between a tile's last
+/// product and the next one's first.
+struct Kind {
+    columns: u32,
+    together: u32,
+    slice: u64,
+    store: u64,
+}
+
+const fn kind(columns: u32, together: u32, slice: u64, store: u64) -> Kind {
+    Kind { columns, together, slice, store }
+}
+
+const KINDS: [Kind; 8] = [
+    kind(256, 1, 628, 1878),
+    kind(192, 1, 448, 1696),
+    kind(128, 1, 358, 1182),
+    kind(128, 2, 358, 2728),
+    kind(128, 4, 358, 4226),
+    kind(64, 1, 280, 1058),
+    kind(64, 2, 280, 3096),
+    kind(64, 4, 280, 2303),
+];
+
+/// Bytes that the L2 cache gives to all multiprocessors in a nanosecond.
+const L2_BYTES: u64 = 9214;
+/// What the kernel takes that adds the parts: at all, for each part, and how many elements of parts it goes through in a
+/// nanosecond.
+const FINISH: [u64; 3] = [545, 287, 500];
+/// What rows that do not begin at multiples of 128 bytes add, in thousandths: to a slice's time, of the rows' and the columns'
+/// operand, and where blocks share the columns' slices; to the bytes of each operand.
+const UNALIGNED_SLICE: [[u64; 2]; 2] = [[22, 236], [0, 36]];
+const UNALIGNED_BYTES: [u64; 2] = [486, 126];
+/// Blocks that run at once where four are a cluster: not all multiprocessors are in fours.
+const IN_FOURS: u64 = 120;
+
+impl Plan {
+    /// For `rows × columns` sums over `depth` on Hopper's tensor cores, of operands whose rows have these lengths; `None` when
+    /// others are faster, when there is nothing to sum, when the results' rows are not whole pieces, or when that is more
+    /// than a launch can name. (That the operands' rows are whole pieces, the caller has to see to.)
+    pub fn hopper(rows: usize, columns: usize, depth: usize, lengths: [usize; 2]) -> Option<Self> {
+        let [rows, columns, depth] = super::small_enough([rows, columns, depth])?;
+        if rows < LEAST_ROWS || columns == 0 || depth == 0 || !columns.is_multiple_of(PIECE) {
+            return None;
+        }
+        let unaligned = lengths.map(|length| !length.is_multiple_of(DEPTH as usize));
+        let least = depth.div_ceil(LONGEST).clamp(1, MOST_SPLITS);
+        let legal = KINDS.iter().flat_map(|kind| {
+            let cut = move |splits| {
+                let tile = Tile::Hopper { columns: kind.columns, together: kind.together };
+                let plan = Self::cut(tile, [rows, columns, depth], splits, DEPTH);
+                // What a cluster's parts are, no other kernel has to add.
+                let plan = if kind.together == 1 { plan } else { Self { splits: 1, ..plan } };
+                (kind, plan)
+            };
+            // More parts than fill the GPU win nothing.
+            let room = u64::from(MULTIPROCESSORS) / tiles(kind.columns, rows, columns);
+            let parts = if kind.together == 1 {
+                let most = u64::from(depth / LEAST_DEPTH).min(room).min(MOST_SPLITS.into()) as u32;
+                least..=most.max(least)
+            } else {
+                let legal = least <= kind.together && depth >= kind.together * DEPTH && room >= kind.together.into();
+                kind.together..=if legal { kind.together } else { 0 }
+            };
+            parts.map(cut)
+        });
+        let counted = legal.filter(|(_, plan)| plan.hopper_blocks() < 1 << 31);
+        counted.min_by_key(|(kind, plan)| plan.hopper_time(kind, unaligned)).map(|(_, plan)| plan)
+    }
+
+    /// What the model says that it takes, but for what any launch does.
+    fn hopper_time(&self, kind: &Kind, unaligned: [bool; 2]) -> u64 {
+        let Self { splits, shape, .. } = *self;
+        let slices = u64::from(shape.depth_per_split.min(shape.depth).div_ceil(DEPTH));
+        let blocks = self.hopper_blocks();
+        let at_once = if kind.together == 4 { IN_FOURS } else { MULTIPROCESSORS.into() };
+        let sharing = wgmma::sharing(kind.columns, kind.together);
+        let added = |thousandths: [u64; 2]| [0, 1].map(|i| if unaligned[i] { thousandths[i] } else { 0 });
+        let [a, b] = added(UNALIGNED_SLICE[sharing as usize - 1]);
+        let slice = kind.slice * (1000 + a + b);
+        let multiply = blocks.div_ceil(at_once) * (slices * slice / 1000 + kind.store);
+        let [a, b] = added(UNALIGNED_BYTES);
+        let columns = u64::from(kind.columns / sharing);
+        let slice_bytes = (u64::from(ROWS) * (1000 + a) + columns * (1000 + b)) * u64::from(DEPTH * 2) / 1000;
+        let fetch = blocks * slices * slice_bytes / L2_BYTES;
+        let [finish, part, elements] = FINISH;
+        let parts = match u64::from(splits) {
+            1 => 0,
+            n => finish + n * part + n * u64::from(shape.rows) * u64::from(shape.columns) / elements,
+        };
+        multiply.max(fetch) + parts
+    }
+
+    /// The blocks that tiles would have, each one of its own.
+    fn hopper_blocks(&self) -> u64 {
+        let Tile::Hopper { columns, together } = self.tile else { return 0 };
+        let across = u64::from(self.shape.columns.div_ceil(columns));
+        let down = u64::from(self.shape.rows.div_ceil(ROWS * wgmma::sharing(columns, together)));
+        across * down * u64::from(self.splits) * u64::from(wgmma::cluster(columns, together))
+    }
+
+    /// The grid and the block, on a GPU of so many multiprocessors: each has one block, which takes tile after tile; but
+    /// clusters that share a tile's depth take one.
+    pub fn hopper_dims(&self, multiprocessors: u32) -> LaunchDims {
+        let Tile::Hopper { columns, together } = self.tile else {
+            unreachable!("{:?} is no tile of Hopper's", self.tile)
+        };
+        let cluster = wgmma::cluster(columns, together);
+        let room = if together == 1 { (multiprocessors / cluster).max(1) * cluster } else { u32::MAX };
+        let blocks = self.hopper_blocks().min(room.into()) as u32;
+        LaunchDims::new(blocks, wgmma::BLOCK).with_shared(wgmma::shared_bytes(columns, together))
+    }
+}
+
+fn tiles(columns_of_tile: u32, rows: u32, columns: u32) -> u64 {
+    u64::from(rows.div_ceil(ROWS)) * u64::from(columns.div_ceil(columns_of_tile))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan([rows, columns, depth]: [usize; 3]) -> Plan {
+        Plan::hopper(rows, columns, depth, [depth, depth]).unwrap()
+    }
+
+    /// Columns, blocks that share a tile's depth, and splits.
+    fn cut(sizes: [usize; 3]) -> (u32, u32, u32) {
+        let plan = plan(sizes);
+        let Tile::Hopper { columns, together } = plan.tile else { panic!("{plan:?}") };
+        let (part, parts) = (plan.shape.depth_per_split as usize, plan.splits.max(together) as usize);
+        assert!(part * parts >= sizes[2] && part.is_multiple_of(DEPTH as usize), "{plan:?}");
+        assert!(part * parts - sizes[2] < part || together > 1, "{plan:?}");
+        (columns, together, plan.splits)
+    }
+
+    #[test]
+    fn what_was_measured_to_be_best_is_chosen() {
+        assert_eq!(cut([4096, 4096, 4096]), (256, 1, 1));
+        assert_eq!(cut([2048, 2048, 2048]), (256, 1, 1));
+        assert_eq!(cut([1536, 1536, 1536]), (192, 1, 1));
+        assert_eq!(cut([4160, 4160, 4160]), (192, 1, 1));
+        assert_eq!(cut([512, 4096, 11_008]), (128, 1, 1));
+        assert_eq!(cut([1024, 1024, 1024]), (64, 1, 1));
+        assert_eq!(cut([512, 512, 512]), (64, 1, 1));
+        assert_eq!(cut([128, 4096, 4096]), (64, 2, 1));
+        assert_eq!(cut([128, 640, 1024]), (64, 4, 1));
+    }
+
+    #[test]
+    fn thin_products_fill_the_gpu() {
+        for sizes in [[128, 4096, 4096], [4096, 128, 4096], [256, 256, 8192]] {
+            let plan = plan(sizes);
+            assert!(3 * plan.hopper_blocks() > MULTIPROCESSORS.into(), "{plan:?}");
+        }
+    }
+
+    #[test]
+    fn no_part_is_longer_than_its_error_allows() {
+        for depth in [16_384, 16_385, 1 << 20] {
+            let plan = plan([4096, 4096, depth]);
+            assert!(plan.shape.depth_per_split <= LONGEST, "{plan:?}");
+        }
+        // So long that the parts are as many as a grid can have.
+        assert!(cut([16, 8, (1 << 31) - 8]).2 <= MOST_SPLITS);
+    }
+
+    #[test]
+    fn what_others_are_for_is_left_to_them() {
+        for [rows, columns, depth] in
+            [[0, 8, 8], [15, 8, 8], [16, 0, 8], [16, 8, 0], [16, 12, 8], [1 << 31, 8, 8], [16, 8, 1 << 31]]
+        {
+            assert!(Plan::hopper(rows, columns, depth, [depth, depth]).is_none());
+        }
+        assert_eq!(cut([16, 8, 8]), (64, 1, 1));
+    }
+
+    #[test]
+    fn blocks_are_no_more_than_there_is_room_or_work_for() {
+        let blocks = |sizes, multiprocessors| plan(sizes).hopper_dims(multiprocessors).grid;
+        assert_eq!(blocks([8192, 8192, 8192], 132), [132, 1, 1]);
+        assert_eq!(blocks([8192, 8192, 8192], 79), [78, 1, 1]);
+        assert_eq!(blocks([16, 8, 8], 132), [1, 1, 1]);
+        // Two blocks for each of 64 tiles, whatever the GPU.
+        assert_eq!(blocks([128, 4096, 4096], 78), [128, 1, 1]);
+    }
+
+    /// As much as a block can have, and no more.
+    #[test]
+    fn shared_memory_suffices() {
+        for Kind { columns, together, .. } in KINDS {
+            let bytes = wgmma::shared_bytes(columns, together);
+            assert!(bytes <= 227 * 1024 && wgmma::stages(columns, together) >= 4, "{columns}, {together}: {bytes}");
+        }
+    }
+}

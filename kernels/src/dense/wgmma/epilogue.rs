@@ -1,0 +1,264 @@
+//! What a warp does with its 16 rows of a tile's sums: bias, activation, what was there before, and then it stores them, 64
+//! columns at a time, by whole rows, for which they go through room of the warp's own in shared memory; or, of a product
+//! that is split, it stores the sums themselves.
+
+use cuda_std::arch::sm_80::Half;
+use cuda_std::arch::sm_90a::{Sums, pack, rank_in_cluster, stmatrix_x4, store4_in, sync_cluster};
+use cuda_std::prelude::*;
+
+use super::super::product::{Epilogue, Shape};
+use super::super::{IDENTITY, PRELU_EACH, RELU};
+use super::order::Tile;
+use super::{PIECE, STORED, WARP_ROWS, WARPS};
+
+/// Where results go.
+#[derive(Clone, Copy)]
+pub struct Store<T, const COLUMNS: u32, const PARTS: u32> {
+    pub epilogue: Epilogue<T>,
+    pub parts: Option<GlobalMut<f32>>,
+    pub shape: Shape,
+    /// Room in shared memory, of all warps.
+    pub room: Shared<T>,
+}
+
+/// A lane's sums of 64 columns: of each 8 columns two of a row, and two of the row 8 below.
+type Columns = [[Vec2<f32>; 2]; 8];
+
+/// Where a lane's first sums of a box are.
+#[derive(Clone, Copy)]
+struct At {
+    column: u32,
+    /// Of the row, and of the one 8 below; whether they exist.
+    rows: [(usize, bool); 2],
+}
+
+impl<T: Half, const COLUMNS: u32, const PARTS: u32> Store<T, COLUMNS, PARTS> {
+    /// Elements of the room from one warp's box to the next one's: where sums are exchanged, a box lies where the warp's own
+    /// of the first block were, which nobody else reads.
+    const ROOM: u32 = if PARTS == 1 { STORED * WARP_ROWS } else { 2 * WARP_ROWS * COLUMNS / PARTS };
+
+    /// Puts the tile's rows of warp `warp` where they belong.
+    ///
+    /// # Safety
+    /// All lanes together; the sums are whole; the module's contract. Where a cluster shares the depth, all multiplying warps
+    /// of the cluster, once.
+    #[inline(always)]
+    pub unsafe fn put(&self, sums: &Sums, tile: Tile, warp: u32) {
+        if PARTS > 1 {
+            // SAFETY: the caller's.
+            return unsafe { self.put_share(sums, tile, warp) };
+        }
+        let Shape { rows, columns, .. } = self.shape;
+        let first = tile.row + WARP_ROWS * warp;
+        unrolled!(B in [0 1 2 3] {
+            let box_column = tile.column + STORED * B as u32;
+            if (B as u32) < COLUMNS / STORED && first < rows && box_column < columns {
+                let mut values: Columns = [0, 1, 2, 3, 4, 5, 6, 7].map(|j| {
+                    [0, 2].map(|i| Vec2::new(sums[32 * B + 4 * j + i], sums[32 * B + 4 * j + i + 1]))
+                });
+                let at = self.at(first, box_column);
+                // SAFETY: what exists is this lane's.
+                unsafe {
+                    match self.parts {
+                        Some(parts) => {
+                            let part = tile.split as usize * rows as usize * columns as usize;
+                            self.store(parts, part, &values, at);
+                        }
+                        None => {
+                            self.finish(&mut values, at);
+                            self.copy_out(&values, [box_column, first], warp);
+                        }
+                    }
+                }
+            }
+        });
+    }
+
+    /// [`Store::put`] where a cluster shares the depth: each of its blocks gets all sums of a share of the columns, adds
+    /// them in the order of the blocks, and stores these results.
+    ///
+    /// # Safety
+    /// As [`Store::put`].
+    #[inline(always)]
+    unsafe fn put_share(&self, sums: &Sums, tile: Tile, warp: u32) {
+        let (lane, rank) = (thread::thread_idx_x() % warp::WARP_SIZE, rank_in_cluster());
+        let share = COLUMNS / PARTS;
+        let groups = share / 8;
+        // Of each block's sums those of a warp; of these a group of 8 columns after the other, each lane's four together.
+        let place = |block: u32, group: u32| ((((block * WARPS + warp) * groups + group) * warp::WARP_SIZE) + lane) * 4;
+        let room = self.room.cast::<f32>();
+        // SAFETY: the room has all blocks' sums of a share. The cluster's barrier comes between storing and loading them;
+        // nobody ends before it.
+        unsafe {
+            unrolled!(G in [0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15] {
+                if (G as u32) < COLUMNS / 8 {
+                    let (block, group) = (G as u32 / groups, G as u32 % groups);
+                    let sums = [sums[4 * G], sums[4 * G + 1], sums[4 * G + 2], sums[4 * G + 3]];
+                    let target = room.offset(place(rank, group));
+                    if block == rank {
+                        target.store4(0, Vec4::new(sums[0], sums[1], sums[2], sums[3]));
+                    } else {
+                        store4_in(target, block, sums);
+                    }
+                }
+            });
+            sync_cluster();
+            let zeros = Vec2::new(0.0, 0.0);
+            let mut values: Columns = [[zeros; 2]; 8];
+            unrolled!(J in [0 1 2 3 4 5 6 7] {
+                if (J as u32) < groups {
+                    let mut block = 0;
+                    while block < PARTS {
+                        let sums = room.load4(place(block, J as u32));
+                        let [above, below] = values[J];
+                        values[J] = [
+                            Vec2::new(above.x + sums.x, above.y + sums.y),
+                            Vec2::new(below.x + sums.z, below.y + sums.w),
+                        ];
+                        block += 1;
+                    }
+                }
+            });
+            let (first, column) = (tile.row + WARP_ROWS * warp, tile.column + share * rank);
+            let at = self.at(first, column);
+            self.finish(&mut values, at);
+            if share == STORED {
+                return self.copy_out(&values, [column, first], warp);
+            }
+            unrolled!(J in [0 1 2 3 4 5 6 7] {
+                let exists = self.exists(at, J as u32);
+                unrolled!(R in [0 1] {
+                    let (row, here) = at.rows[R];
+                    self.epilogue.out.store2_if(exists && here, row + 8 * J, values[J][R].map(T::from_f32));
+                });
+            });
+        }
+    }
+
+    /// Where this lane's sums are, of the rows from `first` and the columns from `column` on.
+    #[inline(always)]
+    fn at(&self, first: u32, column: u32) -> At {
+        let Shape { rows, columns, .. } = self.shape;
+        let lane = thread::thread_idx_x() % warp::WARP_SIZE;
+        let (row, column) = (first + lane / 4, column + lane % 4 * 2);
+        let of_row = |row: u32| (row as usize * columns as usize + column as usize, row < rows);
+        At { column, rows: [of_row(row), of_row(row + 8)] }
+    }
+
+    /// Whether the eight columns exist that the `j`th two are of.
+    #[inline(always)]
+    fn exists(&self, at: At, j: u32) -> bool {
+        j < COLUMNS / PARTS / 8 && at.column + 8 * j < self.shape.columns
+    }
+
+    /// Stores the values to `target`, from `offset` on.
+    ///
+    /// # Safety
+    /// `target` holds what exists, which is this lane's.
+    #[inline(always)]
+    unsafe fn store(&self, target: GlobalMut<f32>, offset: usize, values: &Columns, at: At) {
+        unrolled!(J in [0 1 2 3 4 5 6 7] {
+            let exists = self.exists(at, J as u32);
+            // SAFETY: as the caller says.
+            unsafe {
+                let [(row, here), (below, there)] = at.rows;
+                target.store2_if(exists && here, offset + row + 8 * J, values[J][0]);
+                target.store2_if(exists && there, offset + below + 8 * J, values[J][1]);
+            }
+        });
+    }
+
+    /// Makes of sums what is stored: as [`Epilogue::put`] does.
+    ///
+    /// # Safety
+    /// As [`Store::store`], of the epilogue's buffers.
+    #[inline(always)]
+    unsafe fn finish(&self, values: &mut Columns, at: At) {
+        let Epilogue { out, beta, z, b, alpha, activation } = self.epilogue;
+        let zeros = Vec2::new(0.0, 0.0);
+        // SAFETY: the caller's.
+        unsafe {
+            if let Some(b) = b {
+                let none = zeros.map(T::from_f32);
+                unrolled!(J in [0 1 2 3 4 5 6 7] {
+                    let b = b.load2_if(self.exists(at, J as u32), at.column as usize + 8 * J, none).map(T::to_f32);
+                    values[J] = values[J].map(|z| Vec2::new(z.x + b.x, z.y + b.y));
+                });
+            }
+            if let Some(z) = z {
+                self.store(z, 0, values, at);
+            }
+            match (activation, alpha) {
+                (IDENTITY, _) => {}
+                // So that NaN stays.
+                (RELU, _) => {
+                    unrolled!(J in [0 1 2 3 4 5 6 7] {
+                        values[J] = values[J].map(|z| z.map(|z| if z <= 0.0 { 0.0 } else { z }));
+                    });
+                }
+                (_, Some(alpha)) => {
+                    let shared = alpha.load(0);
+                    let each = activation == PRELU_EACH;
+                    unrolled!(J in [0 1 2 3 4 5 6 7] {
+                        let exists = each && self.exists(at, J as u32);
+                        let alpha = alpha.load2_if(exists, at.column as usize + 8 * J, Vec2::new(shared, shared));
+                        let slope = |z: f32, alpha: f32| if z > 0.0 { z } else { alpha * z };
+                        values[J] = values[J].map(|z| Vec2::new(slope(z.x, alpha.x), slope(z.y, alpha.y)));
+                    });
+                }
+                (_, None) => {}
+            }
+            if beta != 0.0 {
+                let old = out.as_global();
+                let none = zeros.map(T::from_f32);
+                unrolled!(J in [0 1 2 3 4 5 6 7] {
+                    unrolled!(R in [0 1] {
+                        let (row, here) = at.rows[R];
+                        let old = old.load2_if(here && self.exists(at, J as u32), row + 8 * J, none).map(T::to_f32);
+                        let new = values[J][R];
+                        values[J][R] =
+                            Vec2::new(float::fma(beta, old.x, new.x), float::fma(beta, old.y, new.y));
+                    });
+                });
+            }
+        }
+    }
+
+    /// Stores the warp's 16 rows of 64 columns, rounded, by whole rows: through the warp's box in shared memory.
+    ///
+    /// # Safety
+    /// All lanes together; the results that exist are the warp's.
+    #[inline(always)]
+    unsafe fn copy_out(&self, values: &Columns, [column, first]: [u32; 2], warp: u32) {
+        let Shape { rows, columns, .. } = self.shape;
+        let lane = thread::thread_idx_x() % warp::WARP_SIZE;
+        // Lane 8m + r names row r of matrix m: the first two matrices are 16 rows of 8 columns, the others of the next 8.
+        let (row, over) = (lane % 16, lane / 16);
+        // SAFETY: the room has the warp's box, which its lanes write when all have read what was there; its pieces are of 16
+        // bytes, as the results' are.
+        unsafe {
+            let target = self.room.offset(warp * Self::ROOM);
+            warp::sync_warp(warp::FULL_MASK);
+            unrolled!(J in [0 1 2 3] {
+                let [[a, b], [c, d]] = [2 * J, 2 * J + 1].map(|j| values[j].map(|z| pack::<T>(z.x, z.y)));
+                stmatrix_x4(target, place(row, 2 * J as u32 + over), [a, b, c, d]);
+            });
+            warp::sync_warp(warp::FULL_MASK);
+            let out = GlobalMut::<u32>::from_raw(self.epilogue.out.as_raw().cast());
+            let piece = lane % 8;
+            let at = (first + lane / 8) as usize * columns as usize + (column + piece * PIECE) as usize;
+            unrolled!(R in [0 4 8 12] {
+                let row = lane / 8 + R as u32;
+                let exists = first + row < rows && column + piece * PIECE < columns;
+                let words = target.offset(place(row, piece)).cast::<u32>().load4(0);
+                out.store4_if(exists, (at + R * columns as usize) / 2, words);
+            });
+        }
+    }
+}
+
+/// Where piece `piece` of a row of a warp's box is, swapped so that neither rows nor columns meet in a bank.
+#[inline(always)]
+fn place(row: u32, piece: u32) -> u32 {
+    row * STORED + (piece ^ (row % 8)) * PIECE
+}

@@ -1,0 +1,103 @@
+//! The matrix product of 16-bit floats on Hopper's tensor cores: tiles of [`ROWS`] × 64, 128, 192 or 256 elements, `wgmma`
+//! with sums in f32, operands brought by bulk tensor copies. In PTX for `sm_90a` alone; the emulated grid does not run it.
+//!
+//! **Roles.** A block of three warpgroups stays on its multiprocessor and takes tile after tile (`order.rs`). Of the first
+//! warpgroup one thread issues all copies (`copy.rs`); each of the other two multiplies 64 rows of the tile
+//! (`multiply.rs`), and then does with its sums what the product asks for (`epilogue.rs`). They need the registers that the
+//! first gives away.
+//!
+//! **Stages.** Shared memory has a ring of [`stages`] slices of [`DEPTH`] of both operands (`ring.rs`). An operand lies there as
+//! it lies in global memory, in rows of 128 bytes whose pieces of 16 bytes are swapped by the row's number: nothing is
+//! transposed, `wgmma` takes either way. A tile's slices follow those of the tile before: while a tile's results are stored,
+//! the next one's slices come.
+//!
+//! **Protocol.** A stage has two barriers. Its copies count their bytes at `full`; the multiplying warps wait for it, and each
+//! arrives at `empty` when the products that read the stage are done, that is a slice later, for one slice's products are
+//! under way while the next ones are begun. The copying thread waits for `empty` before it fills the stage again. Both
+//! sides go round the ring at the same places, so that a phase's parity says which time round it is. Warps that multiply
+//! meet in `wgmma` alone; each stores its own 16 rows.
+//!
+//! **Clusters.** Two blocks with tiles one below the other bring the columns' slices together, each a half for both
+//! ([`sharing`]): less comes out of the L2 cache, most where rows are not whole lines of it. A stage is then empty when the
+//! warps of both are done with it. Or two or four blocks share the depth of one tile, of which there are then too few to
+//! fill the GPU: each stores its sums into the others' shared memory, to each a share of the columns, and adds the sums of
+//! its own share in the order of the blocks.
+//!
+//! **Edges.** Copies bring zeros where the matrix ends; nothing is stored there.
+//!
+//! A slice of 256 columns takes as many clocks of the tensor cores as of shared memory, of fewer columns more of shared
+//! memory; large products draw so much power that the clock falls.
+
+use super::LARGE;
+
+/// Rows of a tile.
+pub const ROWS: u32 = LARGE;
+/// Depth of a slice: 128 bytes, as far as pieces are swapped.
+pub const DEPTH: u32 = 64;
+/// Elements of a piece of 16 bytes. Rows of all matrices are a multiple of it.
+pub const PIECE: u32 = 8;
+/// Threads of a block: three warpgroups.
+pub const BLOCK: u32 = 3 * 128;
+
+/// Rows of a warp's part of a tile.
+const WARP_ROWS: u32 = 16;
+/// Warps that multiply.
+const WARPS: u32 = ROWS / WARP_ROWS;
+/// Columns of what is stored at a time: 128 bytes.
+const STORED: u32 = 64;
+/// Elements of 64 rows, or columns, of a slice.
+#[cfg(all(target_arch = "nvptx64", target_feature = "sm_90a"))]
+const PANEL: u32 = 64 * DEPTH;
+/// The most stages.
+const MOST_STAGES: u32 = 8;
+
+/// Stages of tiles with so many columns: as many as there is room for.
+pub const fn stages(columns: u32, parts: u32) -> u32 {
+    let room = (227 * 1024 - 1024) / 2 - out(columns, parts);
+    let stages = room / stage(columns);
+    if stages < MOST_STAGES { stages } else { MOST_STAGES }
+}
+
+/// Blocks of a cluster: those that share a tile's depth, or [`sharing`].
+pub const fn cluster(columns: u32, parts: u32) -> u32 {
+    if parts > 1 { parts } else { sharing(columns, parts) }
+}
+
+/// Blocks that take tiles one below the other, and bring the columns' slices together, each a part for all.
+pub const fn sharing(columns: u32, parts: u32) -> u32 {
+    if parts == 1 && (columns == 128 || columns == 256) { 2 } else { 1 }
+}
+
+/// Shared memory of a block, in bytes: the stages, room for results, two barriers a stage.
+pub const fn shared_bytes(columns: u32, parts: u32) -> u32 {
+    2 * (stages(columns, parts) * stage(columns) + out(columns, parts)) + 16 * stages(columns, parts)
+}
+
+/// Rows and columns, as they lie in memory, of the box of an operand's matrix that one copy brings: of `across` rows or columns
+/// of a tile.
+pub const fn operand_box(across: u32, depth_inner: bool) -> [u32; 2] {
+    if depth_inner { [across, DEPTH] } else { [DEPTH, 64] }
+}
+
+/// Elements of a slice of both operands.
+const fn stage(columns: u32) -> u32 {
+    (ROWS + columns) * DEPTH
+}
+
+/// Elements of the room for results: boxes, or the sums of a cluster's blocks.
+const fn out(columns: u32, parts: u32) -> u32 {
+    if parts == 1 { WARPS * STORED * WARP_ROWS } else { 2 * ROWS * columns }
+}
+
+#[cfg(all(target_arch = "nvptx64", target_feature = "sm_90a"))]
+mod copy;
+#[cfg(all(target_arch = "nvptx64", target_feature = "sm_90a"))]
+mod epilogue;
+#[cfg(all(target_arch = "nvptx64", target_feature = "sm_90a"))]
+mod multiply;
+#[cfg(all(target_arch = "nvptx64", target_feature = "sm_90a"))]
+mod order;
+#[cfg(all(target_arch = "nvptx64", target_feature = "sm_90a"))]
+mod ring;
+#[cfg(all(target_arch = "nvptx64", target_feature = "sm_90a"))]
+pub(super) use multiply::product;

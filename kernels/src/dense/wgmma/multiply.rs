@@ -1,0 +1,156 @@
+//! The block's roles, and the multiplying warpgroups: a tile's slices as they come, each as four products of 16 of depth.
+
+use cuda_std::arch::sm_80::Half;
+use cuda_std::arch::sm_90a::{
+    Matrix, Sums, meet_cluster, prefetch_tensor_map, set_max_registers_down, set_max_registers_up, wgmma, wgmma_commit,
+    wgmma_fence, wgmma_finish, wgmma_wait,
+};
+use cuda_std::prelude::*;
+
+use super::super::product::{Epilogue, Shape};
+use super::epilogue::Store;
+use super::order::Order;
+use super::ring::{Place, Ring};
+use super::{DEPTH, PANEL, ROWS, cluster, copy, stage};
+
+/// Registers of each thread of the copying warpgroup, and of the multiplying ones. All together are a multiprocessor's.
+const COPY_REGISTERS: u32 = 40;
+const MULTIPLY_REGISTERS: u32 = 232;
+
+/// The block's tiles of `a · b`, `a: [rows, depth]`, `b: [depth, columns]`, into `epilogue`, or into `parts`,
+/// `[splits, rows, columns]`, where they are given.
+///
+/// `A_DEPTH_INNER` says that `a` lies row by row, `B_DEPTH_INNER` that `b` lies column by column; otherwise the other way.
+///
+/// # Safety
+/// The module `dense`'s; all sizes are at least 1; rows in memory of all three matrices are multiples of
+/// [`PIECE`](super::PIECE); the maps are of the operands, with the boxes of [`operand_box`](super::operand_box), pieces swapped
+/// within 128 bytes.
+#[inline(always)]
+pub unsafe fn product<
+    T: Half,
+    const COLUMNS: u32,
+    const PARTS: u32,
+    const A_DEPTH_INNER: bool,
+    const B_DEPTH_INNER: bool,
+>(
+    [a, b]: [TensorMap; 2],
+    epilogue: Epilogue<T>,
+    parts: Option<GlobalMut<f32>>,
+    shape: Shape,
+    splits: u32,
+) {
+    let ring = Ring::<T, COLUMNS, PARTS>::new();
+    let order = Order::<COLUMNS, PARTS>::new(shape, splits);
+    let thread = thread::thread_idx_x();
+    // SAFETY: the protocol of the module above.
+    unsafe {
+        if thread == 0 {
+            // First of all: the first copies wait for them.
+            prefetch_tensor_map(a);
+            prefetch_tensor_map(b);
+            ring.init();
+        }
+        if cluster(COLUMNS, PARTS) > 1 {
+            meet_cluster();
+        } else {
+            thread::sync_threads();
+        }
+        if thread < 128 {
+            set_max_registers_down::<COPY_REGISTERS>();
+            if thread == 0 {
+                copy::run::<T, COLUMNS, PARTS, A_DEPTH_INNER, B_DEPTH_INNER>(ring, [a, b], order);
+            }
+        } else {
+            set_max_registers_up::<MULTIPLY_REGISTERS>();
+            let store = Store { epilogue, parts, shape, room: ring.out() };
+            multiply::<T, COLUMNS, PARTS, A_DEPTH_INNER, B_DEPTH_INNER>(ring, order, store);
+        }
+    }
+}
+
+/// Multiplies and stores this warpgroup's rows of the block's tiles.
+///
+/// # Safety
+/// All threads of the warpgroup together; the protocol of the module above.
+#[inline(always)]
+unsafe fn multiply<
+    T: Half,
+    const COLUMNS: u32,
+    const PARTS: u32,
+    const A_DEPTH_INNER: bool,
+    const B_DEPTH_INNER: bool,
+>(
+    ring: Ring<T, COLUMNS, PARTS>,
+    mut order: Order<COLUMNS, PARTS>,
+    store: Store<T, COLUMNS, PARTS>,
+) {
+    let warp = thread::thread_idx_x() / warp::WARP_SIZE - 4;
+    let lane = thread::thread_idx_x() % warp::WARP_SIZE;
+    let half = warp / 4;
+    // SAFETY: inside a stage.
+    let (a, b) = unsafe {
+        let a = ring.slices().offset(half * PANEL);
+        (Matrix::at(a, 2 * PANEL), Matrix::at(ring.slices().offset(ROWS * DEPTH), 2 * PANEL))
+    };
+    // SAFETY: all zeros is an array of floats. Not `[0.0; 128]`, which becomes a loop and then local memory.
+    let mut sums: Sums = unsafe { core::mem::zeroed() };
+    let mut place = Place::<COLUMNS, PARTS>::START;
+    while let Some(tile) = order.next() {
+        let mut before = place;
+        let mut slice = 0;
+        while slice < tile.slices {
+            // SAFETY: the stage is full, and stays so until this warp arrives. What is under way when a product begins are
+            // products into the same sums, which come in order.
+            unsafe {
+                ring.full(place.stage).wait(place.parity);
+                let on = 2 * place.stage * stage(COLUMNS);
+                wgmma_fence();
+                unrolled!(K in [0 1 2 3] {
+                    let a = a.offset(on + K as u32 * step(A_DEPTH_INNER));
+                    let b = b.offset(on + K as u32 * step(B_DEPTH_INNER));
+                    wgmma_each::<T, COLUMNS, A_DEPTH_INNER, B_DEPTH_INNER>(&mut sums, a, b, K > 0 || slice > 0);
+                });
+                wgmma_commit();
+                wgmma_wait::<1>();
+                if slice > 0 {
+                    ring.release(before.stage, lane);
+                }
+            }
+            before = place;
+            place = place.next();
+            slice += 1;
+        }
+        // SAFETY: as above; the sums are whole when all products are done.
+        unsafe {
+            wgmma_finish::<COLUMNS>(&mut sums);
+            if PARTS == 1 || tile.slices > 0 {
+                ring.release(before.stage, lane);
+            }
+            store.put(&sums, tile, warp);
+        }
+    }
+}
+
+/// [`wgmma`], which asks whether the operands lie the other way.
+#[inline(always)]
+unsafe fn wgmma_each<T: Half, const COLUMNS: u32, const A_DEPTH_INNER: bool, const B_DEPTH_INNER: bool>(
+    sums: &mut Sums,
+    a: Matrix,
+    b: Matrix,
+    add: bool,
+) {
+    // SAFETY: the caller's. Of the three one is left.
+    unsafe {
+        match (A_DEPTH_INNER, B_DEPTH_INNER) {
+            (true, true) => wgmma::<T, COLUMNS, false, false>(sums, a, b, add),
+            (true, false) => wgmma::<T, COLUMNS, false, true>(sums, a, b, add),
+            (false, _) => wgmma::<T, COLUMNS, true, true>(sums, a, b, add),
+        }
+    }
+}
+
+/// Bytes from 16 of depth to the next 16 of an operand's slice.
+const fn step(depth_inner: bool) -> u32 {
+    if depth_inner { 2 * 16 } else { 2 * 16 * 64 }
+}

@@ -1,0 +1,88 @@
+//! Which tile of which part of the depth a block takes when.
+//!
+//! Blocks that run at the same time take [`GROUP`] rows of tiles and as many columns as there are blocks for: they share
+//! operands in the L2 cache. All tiles of one part of the depth come before those of the next.
+
+use core::num::NonZeroU32;
+
+use cuda_std::arch::sm_90a::rank_in_cluster;
+use cuda_std::prelude::*;
+
+use super::super::product::Shape;
+use super::{DEPTH, ROWS, cluster, sharing};
+
+/// Rows of tiles that blocks which run at the same time take.
+const GROUP: u32 = 16;
+
+/// All that a launch has to do, and how far a thread has come with the block's part of it.
+#[derive(Clone, Copy)]
+pub struct Order<const COLUMNS: u32, const PARTS: u32> {
+    shape: Shape,
+    down: u32,
+    across: u32,
+    /// Tiles of all parts.
+    count: u32,
+    /// The block's next.
+    number: u32,
+}
+
+/// A tile, over a part of the depth.
+#[derive(Clone, Copy)]
+pub struct Tile {
+    pub row: u32,
+    pub column: u32,
+    /// Which part.
+    pub split: u32,
+    /// Where it begins.
+    pub depth: u32,
+    /// Its slices, at least one but in a cluster that shares the depth.
+    pub slices: u32,
+}
+
+/// `a / b` and the rest; of 0, which there is none of, 0.
+#[inline(always)]
+fn divide(a: u32, b: u32) -> (u32, u32) {
+    match NonZeroU32::new(b) {
+        Some(b) => (a / b, a % b),
+        None => (0, 0),
+    }
+}
+
+impl<const COLUMNS: u32, const PARTS: u32> Order<COLUMNS, PARTS> {
+    /// Rows of a cluster's tiles.
+    const ROWS: u32 = ROWS * sharing(COLUMNS, PARTS);
+    /// Rows of clusters' tiles that blocks which run at the same time take.
+    const GROUP: u32 = GROUP / sharing(COLUMNS, PARTS);
+
+    #[inline(always)]
+    pub fn new(shape: Shape, splits: u32) -> Self {
+        let (down, across) = (shape.rows.div_ceil(Self::ROWS), shape.columns.div_ceil(COLUMNS));
+        let number = thread::block_idx_x() / cluster(COLUMNS, PARTS);
+        Self { shape, down, across, count: down * across * splits, number }
+    }
+
+    /// The block's next tile: the same ones in the same order in every thread.
+    #[inline(always)]
+    pub fn next(&mut self) -> Option<Tile> {
+        if self.number >= self.count {
+            return None;
+        }
+        let tile = self.tile(self.number);
+        self.number += thread::grid_dim_x() / cluster(COLUMNS, PARTS);
+        Some(tile)
+    }
+
+    #[inline(always)]
+    fn tile(self, number: u32) -> Tile {
+        let Self { shape, down, across, .. } = self;
+        let rank = if cluster(COLUMNS, PARTS) > 1 { rank_in_cluster() } else { 0 };
+        let (split, number) = if PARTS > 1 { (rank, number) } else { divide(number, down * across) };
+        let (group, within) = divide(number, Self::GROUP * across);
+        let first = group * Self::GROUP;
+        let (column, row) = divide(within, Self::GROUP.min(down - first));
+        let depth = split * shape.depth_per_split;
+        let slices = shape.depth.saturating_sub(depth).min(shape.depth_per_split).div_ceil(DEPTH);
+        let row = (first + row) * Self::ROWS + if sharing(COLUMNS, PARTS) > 1 { rank * ROWS } else { 0 };
+        Tile { row, column: column * COLUMNS, split, depth, slices }
+    }
+}

@@ -1,0 +1,106 @@
+//! The ring of slices in shared memory: where the stages are, their barriers, and the way round.
+
+use cuda_std::arch::sm_80::Half;
+use cuda_std::arch::sm_90a::{MBarrier, fence_barrier_init};
+use cuda_std::prelude::*;
+
+use super::{WARPS, out, sharing, stage, stages};
+
+/// A block's shared memory.
+#[derive(Clone, Copy)]
+pub struct Ring<T, const COLUMNS: u32, const PARTS: u32> {
+    shared: Shared<T>,
+    barriers: Shared<u64>,
+}
+
+impl<T: Half, const COLUMNS: u32, const PARTS: u32> Ring<T, COLUMNS, PARTS> {
+    #[inline(always)]
+    pub fn new() -> Self {
+        let shared = dynamic_shared::<T>();
+        // SAFETY: inside the block's shared memory.
+        let barriers = unsafe { shared.offset(stages(COLUMNS, PARTS) * stage(COLUMNS) + out(COLUMNS, PARTS)) };
+        Self { shared, barriers: barriers.cast() }
+    }
+
+    /// Makes the barriers ready.
+    ///
+    /// # Safety
+    /// One thread, once; the block's barrier comes before their use.
+    #[inline(always)]
+    pub unsafe fn init(self) {
+        let mut stage = 0;
+        while stage < stages(COLUMNS, PARTS) {
+            // SAFETY: the caller's.
+            unsafe {
+                self.full(stage).init(1);
+                self.empty(stage).init(WARPS * sharing(COLUMNS, PARTS));
+            }
+            stage += 1;
+        }
+        fence_barrier_init();
+    }
+
+    /// The first stage's slices; the others follow.
+    #[inline(always)]
+    pub fn slices(self) -> Shared<T> {
+        self.shared
+    }
+
+    /// The room for results.
+    #[inline(always)]
+    pub fn out(self) -> Shared<T> {
+        // SAFETY: inside the block's shared memory.
+        unsafe { self.shared.offset(stages(COLUMNS, PARTS) * stage(COLUMNS)) }
+    }
+
+    /// The barrier at which the stage's bytes arrive.
+    #[inline(always)]
+    pub fn full(self, stage: u32) -> MBarrier {
+        // SAFETY: there are two barriers a stage.
+        MBarrier::at(unsafe { self.barriers.offset(stage) })
+    }
+
+    /// Says of a warp that it is done with the stage: to all blocks that fill it together.
+    ///
+    /// # Safety
+    /// All lanes, each with its number; the protocol of the module above.
+    #[inline(always)]
+    pub unsafe fn release(self, stage: u32, lane: u32) {
+        if lane < sharing(COLUMNS, PARTS) {
+            // SAFETY: the caller's; a block's copying thread waits for all arrivals before it ends.
+            unsafe {
+                if sharing(COLUMNS, PARTS) > 1 {
+                    self.empty(stage).arrive_in(lane);
+                } else {
+                    self.empty(stage).arrive();
+                }
+            }
+        }
+    }
+
+    /// The barrier at which warps arrive that are done with the stage.
+    #[inline(always)]
+    pub fn empty(self, stage: u32) -> MBarrier {
+        // SAFETY: there are two barriers a stage.
+        MBarrier::at(unsafe { self.barriers.offset(stages(COLUMNS, PARTS) + stage) })
+    }
+}
+
+/// A place on the way round the ring.
+#[derive(Clone, Copy)]
+pub struct Place<const COLUMNS: u32, const PARTS: u32> {
+    pub stage: u32,
+    /// Of how many times the ring was gone round.
+    pub parity: u32,
+}
+
+impl<const COLUMNS: u32, const PARTS: u32> Place<COLUMNS, PARTS> {
+    pub const START: Self = Self { stage: 0, parity: 0 };
+
+    /// The next one.
+    #[inline(always)]
+    pub fn next(self) -> Self {
+        let last = self.stage + 1 == stages(COLUMNS, PARTS);
+        Self { stage: if last { 0 } else { self.stage + 1 }, parity: if last { self.parity ^ 1 } else { self.parity } }
+    }
+}
