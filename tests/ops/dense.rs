@@ -2,6 +2,7 @@
 
 mod edges;
 mod formula;
+mod hopper;
 mod huge;
 mod launches;
 mod rejects;
@@ -56,6 +57,20 @@ pub fn tests() -> Vec<Trial> {
         tests.extend(on_each_gpu(&format!("dense::tensor_cores_are_exact_{tile}::f16"), f16));
         tests.extend(on_each_gpu(&format!("dense::tensor_cores_are_exact_{tile}::bf16"), bf16));
     }
+    // Without a Hopper GPU these have nothing to do.
+    for (tile, [f16, bf16]) in [
+        ("64", [hopper::exact::<f16, 64, 1> as fn(&Device) -> Outcome, hopper::exact::<bf16, 64, 1>]),
+        ("64_by_2", [hopper::exact::<f16, 64, 2>, hopper::exact::<bf16, 64, 2>]),
+        ("64_by_4", [hopper::exact::<f16, 64, 4>, hopper::exact::<bf16, 64, 4>]),
+        ("128", [hopper::exact::<f16, 128, 1>, hopper::exact::<bf16, 128, 1>]),
+        ("128_by_2", [hopper::exact::<f16, 128, 2>, hopper::exact::<bf16, 128, 2>]),
+        ("128_by_4", [hopper::exact::<f16, 128, 4>, hopper::exact::<bf16, 128, 4>]),
+        ("192", [hopper::exact::<f16, 192, 1>, hopper::exact::<bf16, 192, 1>]),
+        ("256", [hopper::exact::<f16, 256, 1>, hopper::exact::<bf16, 256, 1>]),
+    ] {
+        tests.push(on_real_gpu(&format!("dense::hopper_is_exact_{tile}::f16"), f16));
+        tests.push(on_real_gpu(&format!("dense::hopper_is_exact_{tile}::bf16"), bf16));
+    }
     tests.extend(on_each_gpu("dense::as_the_huge_ones", huge::in_small));
     tests.push(on_real_gpu("dense::huge_x_and_dx", huge::x_and_dx));
     tests.push(on_real_gpu("dense::huge_w", huge::w));
@@ -68,6 +83,11 @@ fn of_half<T: Real>(tests: &mut Vec<Trial>, name: &str) {
     tests.extend(on_each_gpu(
         &format!("dense::tensor_cores_match_f64_on_random_shapes::{name}"),
         tensor::random_pieces::<T>,
+    ));
+    tests.push(on_real_gpu(&format!("dense::tensor_cores_repeat::{name}"), hopper::repeats::<T>));
+    tests.extend(on_each_gpu(
+        &format!("dense::tensor_cores_pass_what_is_no_number::{name}"),
+        hopper::passes_what_is_no_number::<T>,
     ));
     // A part and more of each tile; parts of the depth; a long depth.
     for (n, i, o) in [(1000, 1000, 1000), (72, 4104, 200), (128, 4096, 4096), (20_000, 40, 72), (8, 40_000, 16)] {

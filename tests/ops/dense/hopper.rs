@@ -1,0 +1,315 @@
+//! The kernels for Hopper's tensor cores, which no emulated grid runs: every remainder of a tile in all three dimensions, bit for
+//! bit with inputs whose products and sums are exact, NaN around all operands and results; the same bits each time.
+
+use cuda_std::arch::sm_80::Half;
+use cuda_std::launch::{DeviceMemory, Launch, LaunchDims};
+use kernels::dense::wgmma::{self, DEPTH, PIECE, ROWS, cluster, operand_box, sharing};
+use kernels::dense::{DenseDwWgmma, DenseDxWgmma, DenseForwardWgmma, PRELU_EACH, Shape};
+
+use super::launches::{OP, buffer, gpu};
+use super::*;
+
+/// Elements of NaN before and after a matrix.
+const GUARD: usize = 4096;
+
+/// A matrix of whole numbers between NaNs.
+struct Guarded<T: Real> {
+    all: Tensor<T>,
+    values: Vec<f64>,
+    len: usize,
+}
+
+impl<T: Real + Half> Guarded<T> {
+    fn of(device: &Device, values: Vec<f64>) -> Result<Self, Failed> {
+        let guard = || std::iter::repeat_n(T::of(f64::NAN), GUARD);
+        let all: Vec<T> = guard().chain(values.iter().map(|&v| T::of(v))).chain(guard()).collect();
+        Ok(Self { len: values.len(), all: Tensor::from_vec(device, &[all.len()], all)?, values })
+    }
+
+    /// Small whole numbers: products and their sums are exact in f32, in whatever order.
+    fn whole_numbers(device: &Device, len: usize, salt: usize) -> Result<Self, Failed> {
+        let number = |i: usize| ((((i + 7 * salt) * 2_654_435_761) >> 7) % 7) as f64 - 3.0;
+        Self::of(device, (0..len).map(number).collect())
+    }
+
+    fn poison(device: &Device, len: usize) -> Result<Self, Failed> {
+        Self::of(device, vec![f64::NAN; len])
+    }
+
+    /// Its values now, if those around it are NaN still.
+    fn read(&self, what: &str) -> Result<Vec<f64>, Failed> {
+        let mut all = values(&self.all)?;
+        let after = all.split_off(GUARD + self.len);
+        let inside = all.split_off(GUARD);
+        match all.iter().chain(&after).all(|v| v.is_nan()) {
+            true => Ok(inside),
+            false => Err(format!("{what}: something was written beside the matrix").into()),
+        }
+    }
+}
+
+/// Which operand's depth is innermost: of `y`, of `dx`, of `dw`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Product {
+    Forward,
+    Dx,
+    Dw,
+}
+
+/// A product, and in how many parts.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    product: Product,
+    sizes: [usize; 3],
+    splits: u32,
+}
+
+impl Case {
+    fn shape(&self, parts: u32) -> Shape {
+        let [rows, columns, depth] = self.sizes.map(|size| size as u32);
+        Shape { rows, columns, depth, depth_per_split: depth.div_ceil(self.splits * parts).next_multiple_of(DEPTH) }
+    }
+
+    /// Where element `(row, k)` of the left operand is, and `(k, column)` of the right one.
+    fn places(&self, row: usize, column: usize, k: usize) -> [usize; 2] {
+        let [rows, columns, depth] = self.sizes;
+        match self.product {
+            Product::Forward => [row * depth + k, column * depth + k],
+            Product::Dx => [row * depth + k, k * columns + column],
+            Product::Dw => [k * rows + row, k * columns + column],
+        }
+    }
+
+    fn sum(&self, [left, right]: [&[f64]; 2], at: usize) -> f64 {
+        let [_, columns, depth] = self.sizes;
+        let term = |k| {
+            let [a, b] = self.places(at / columns, at % columns, k);
+            left[a] * right[b]
+        };
+        (0..depth).map(term).sum()
+    }
+
+    fn compare(&self, what: &str, got: &[f64], expected: impl Fn(usize) -> f64) -> Outcome {
+        for (at, &got) in got.iter().enumerate() {
+            let expected = expected(at);
+            if got != expected {
+                return Err(format!("{self:?}: {what}, element {at} is {got}, expected {expected}").into());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a product gives, or, of one that is split, the sum of its parts; with `beta` times what was there, or forward with a
+/// bias, slopes and `z`.
+fn check<T: Real<Compute = f32> + Half, const COLUMNS: u32, const PARTS: u32>(device: &Device, case: Case) -> Outcome
+where
+    for<'a> DenseForwardWgmma<'a, T, COLUMNS, PARTS>: Launch,
+    for<'a> DenseDxWgmma<'a, T, COLUMNS, PARTS>: Launch,
+    for<'a> DenseDwWgmma<'a, T, COLUMNS, PARTS>: Launch,
+{
+    let (gpu, shape) = (gpu(device), case.shape(PARTS));
+    let splits = if PARTS > 1 { 1 } else { shape.depth.div_ceil(shape.depth_per_split) };
+    let Shape { rows, columns, depth, .. } = shape;
+    let [n, o, k] = case.sizes;
+    let left = Guarded::<T>::whole_numbers(device, n * k, 1)?;
+    let right = Guarded::<T>::whole_numbers(device, o * k, 2)?;
+    let beta = if case.product == Product::Forward { 0.0 } else { 0.5 };
+    let mut out = match beta == 0.0 || splits > 1 {
+        true => Guarded::<T>::poison(device, n * o)?,
+        false => Guarded::<T>::whole_numbers(device, n * o, 3)?,
+    };
+    let mut room = Tensor::full(device, &[splits as usize, n, o], f32::NAN)?;
+    let mut z = Tensor::full(device, &[n, o], f32::NAN)?;
+    let b = whole_tensor::<T>(device, o)?;
+    let alpha = Tensor::from_vec(device, &[o], (0..o).map(|o| if o % 3 == 0 { -0.5f32 } else { 0.25 }).collect())?;
+    {
+        let (a_inner, b_inner) = (case.product != Product::Dw, case.product == Product::Forward);
+        let sizes = |across, inner| if inner { [across, depth] } else { [depth, across] };
+        let a = left.all.gpu::<T>(OP, "a")?.as_slice().slice(GUARD..GUARD + left.values.len());
+        let b_matrix = right.all.gpu::<T>(OP, "b")?.as_slice().slice(GUARD..GUARD + right.values.len());
+        let (_, into) = out.all.gpu_mut::<T>(OP, "out")?.as_slice_mut().split_at(GUARD);
+        let (mut into, _) = into.split_at(n * o);
+        let a_map = gpu.tensor_map(&a, sizes(rows, a_inner), operand_box(ROWS, a_inner))?;
+        let b_map = gpu.tensor_map(
+            &b_matrix,
+            sizes(columns, b_inner),
+            operand_box(COLUMNS / sharing(COLUMNS, PARTS), b_inner),
+        )?;
+        let parts = match splits {
+            1 => None,
+            _ => Some(room.gpu_mut::<f32>(OP, "parts")? as &mut dyn DeviceMemory<f32>),
+        };
+        let clusters = rows.div_ceil(ROWS * sharing(COLUMNS, PARTS)) * columns.div_ceil(COLUMNS) * splits;
+        // Fewer blocks than tiles where there are several, and a block may take several.
+        let clusters = if PARTS > 1 { clusters } else { clusters.div_ceil(2) };
+        let dims = LaunchDims::new(clusters * cluster(COLUMNS, PARTS), wgmma::BLOCK)
+            .with_shared(wgmma::shared_bytes(COLUMNS, PARTS));
+        // SAFETY: matrices of the shapes that the kernels ask for, their maps, and as many parts as splits.
+        unsafe {
+            match case.product {
+                Product::Forward => {
+                    let kernel = DenseForwardWgmma::<T, COLUMNS, PARTS> {
+                        x: &a,
+                        w: &b_matrix,
+                        y: &mut into,
+                        z: Some(z.gpu_mut::<f32>(OP, "z")?),
+                        b: Some(buffer(&b)?),
+                        alpha: Some(buffer(&alpha)?),
+                        parts,
+                        shape,
+                        splits,
+                        activation: PRELU_EACH,
+                        x_map: a_map,
+                        w_map: b_map,
+                    };
+                    gpu.launch(dims, kernel)?;
+                }
+                Product::Dx => {
+                    let kernel = DenseDxWgmma::<T, COLUMNS, PARTS> {
+                        dz: &a,
+                        w: &b_matrix,
+                        dx: &mut into,
+                        parts,
+                        shape,
+                        splits,
+                        beta,
+                        dz_map: a_map,
+                        w_map: b_map,
+                    };
+                    gpu.launch(dims, kernel)?;
+                }
+                Product::Dw => {
+                    let kernel = DenseDwWgmma::<T, COLUMNS, PARTS> {
+                        dz: &a,
+                        x: &b_matrix,
+                        dw: &mut into,
+                        parts,
+                        shape,
+                        splits,
+                        beta,
+                        dz_map: a_map,
+                        x_map: b_map,
+                    };
+                    gpu.launch(dims, kernel)?;
+                }
+            }
+        }
+    }
+    let got = out.read(&format!("{case:?}"))?;
+    let exact = |at| case.sum([&left.values, &right.values], at);
+    if splits > 1 {
+        let room = values(&room)?;
+        let sums: Vec<f64> = (0..n * o).map(|at| room.iter().skip(at).step_by(n * o).sum()).collect();
+        case.compare("the sum of the parts", &sums, exact)?;
+        return match got.iter().all(|v| v.is_nan()) {
+            true => Ok(()),
+            false => Err(format!("{case:?}: the result was written, and not only the parts").into()),
+        };
+    }
+    if case.product != Product::Forward {
+        return case.compare("the sum", &got, |at| T::of(exact(at) + f64::from(beta) * out.values[at]).f64());
+    }
+    let (b, alpha) = (values(&b)?, values(&alpha)?);
+    let before: Vec<f64> = (0..n * o).map(|at| exact(at) + b[at % o]).collect();
+    case.compare("z", &values(&z)?, |at| before[at])?;
+    let slope = |at: usize| if before[at] > 0.0 { 1.0 } else { alpha[at % o] };
+    case.compare("y", &got, |at| T::of(slope(at) * before[at]).f64())
+}
+
+fn whole_tensor<T: Real>(device: &Device, len: usize) -> Result<Tensor<T>, Failed> {
+    Ok(Tensor::from_vec(device, &[len], (0..len).map(|i| T::of((i % 5) as f64 - 2.0)).collect())?)
+}
+
+/// Every remainder of rows, of columns and of the depth, by tiles of so many columns; parts of the depth.
+pub fn exact<T: Real<Compute = f32> + Half, const COLUMNS: u32, const PARTS: u32>(device: &Device) -> Outcome
+where
+    for<'a> DenseForwardWgmma<'a, T, COLUMNS, PARTS>: Launch,
+    for<'a> DenseDxWgmma<'a, T, COLUMNS, PARTS>: Launch,
+    for<'a> DenseDwWgmma<'a, T, COLUMNS, PARTS>: Launch,
+{
+    if gpu(device).hopper_multiprocessors().is_none() {
+        return Ok(());
+    }
+    let (tile, piece, slice) = (COLUMNS as usize, PIECE as usize, DEPTH as usize);
+    for step in 0..ROWS as usize {
+        // What is not innermost of a matrix may be of any size.
+        let rows = 1 + step + if step % 4 == 0 { ROWS as usize } else { 0 };
+        let columns = piece * (1 + step % (tile / piece)) + if step % 8 == 1 { tile } else { 0 };
+        let depth = 1 + step % slice + if step % 2 == 0 { slice } else { 0 };
+        let whole = |size: usize| size.next_multiple_of(piece);
+        for (product, sizes) in [
+            (Product::Forward, [rows, columns, whole(depth)]),
+            (Product::Dx, [rows, columns, whole(depth)]),
+            (Product::Dw, [whole(rows), columns, depth]),
+        ] {
+            check::<T, COLUMNS, PARTS>(device, Case { product, sizes, splits: 1 })?;
+        }
+    }
+    for product in [Product::Forward, Product::Dx, Product::Dw] {
+        // Many slices, more than the ring has stages, and many tiles, in parts and not.
+        for (sizes, splits) in [([136, tile + 8, 1096], 1), ([264, 2 * tile + 8, 1096], 3), ([2200, 72, 136], 2)] {
+            if PARTS > 1 && splits > 1 {
+                continue;
+            }
+            check::<T, COLUMNS, PARTS>(device, Case { product, sizes, splits })?;
+        }
+    }
+    Ok(())
+}
+
+/// Products of random numbers give the same bits each time.
+pub fn repeats<T: Real>(device: &Device) -> Outcome {
+    let [n, i, o] = [520, 1032, 776];
+    let [x, w, dy] =
+        [(1, [n, i]), (2, [o, i]), (3, [n, o])].map(|(seed, shape)| normal_tensor::<T>(device, seed, &shape));
+    let mut first: Option<[Vec<T>; 3]> = None;
+    for time in 0..300 {
+        let mut gradients =
+            [Tensor::full(device, &[n, i], T::of(f64::NAN))?, Tensor::full(device, &[o, i], T::of(f64::NAN))?];
+        let y = dense::forward_inference(&x, &w, None, Activation::Identity)?;
+        let [dx, dw] = &mut gradients;
+        let into = Gradients { dx: out(dx, 0.0), dw: out(dw, 0.0), ..Gradients::default() };
+        dense::backward(&x, &w, Activation::Identity, &Saved::Identity, &dy, into)?;
+        let [dx, dw] = &gradients;
+        let now = [y.to_vec()?, dx.to_vec()?, dw.to_vec()?];
+        let first = first.get_or_insert_with(|| now.clone());
+        if *first != now {
+            return Err(format!("time {time} gave other bits than the first").into());
+        }
+    }
+    Ok(())
+}
+
+/// NaN and infinities pass through, into their own rows and columns alone.
+pub fn passes_what_is_no_number<T: Real>(device: &Device) -> Outcome {
+    let [n, i, o] = [136, 72, 264];
+    let mut x = vec![T::of(1.0); n * i];
+    let mut w = vec![T::of(1.0); o * i];
+    let infinity = f64::INFINITY;
+    x[5 * i + 3] = T::of(f64::NAN);
+    x[7 * i + 71] = T::of(infinity);
+    x[9 * i + 1] = T::of(infinity);
+    x[9 * i + 2] = T::of(-infinity);
+    w[11 * i + 71] = T::of(0.0);
+    w[13 * i] = T::of(-infinity);
+    let x = Tensor::from_vec(device, &[n, i], x)?;
+    let w = Tensor::from_vec(device, &[o, i], w)?;
+    for (activation, least) in [(Activation::Identity, -infinity), (Activation::Relu, 0.0)] {
+        let y = values(&dense::forward_inference(&x, &w, None, activation)?)?;
+        for (at, &got) in y.iter().enumerate() {
+            let (row, column) = (at / o, at % o);
+            let expected: f64 = match (row, column) {
+                (5 | 9, _) | (7, 11 | 13) => f64::NAN,
+                (7, _) => infinity,
+                (_, 13) => -infinity,
+                (_, 11) => i as f64 - 1.0,
+                _ => i as f64,
+            };
+            if got.to_bits() != expected.max(least).to_bits() && !(got.is_nan() && expected.is_nan()) {
+                return Err(format!("element {at} is {got}, expected {expected}").into());
+            }
+        }
+    }
+    Ok(())
+}
