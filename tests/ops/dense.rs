@@ -57,7 +57,6 @@ pub fn tests() -> Vec<Trial> {
         tests.extend(on_each_gpu(&format!("dense::tensor_cores_are_exact_{tile}::f16"), f16));
         tests.extend(on_each_gpu(&format!("dense::tensor_cores_are_exact_{tile}::bf16"), bf16));
     }
-    // Without a Hopper GPU these have nothing to do.
     for (tile, [f16, bf16]) in [
         ("64", [hopper::exact::<f16, 64, 1> as fn(&Device) -> Outcome, hopper::exact::<bf16, 64, 1>]),
         ("64_by_2", [hopper::exact::<f16, 64, 2>, hopper::exact::<bf16, 64, 2>]),
@@ -68,8 +67,8 @@ pub fn tests() -> Vec<Trial> {
         ("192", [hopper::exact::<f16, 192, 1>, hopper::exact::<bf16, 192, 1>]),
         ("256", [hopper::exact::<f16, 256, 1>, hopper::exact::<bf16, 256, 1>]),
     ] {
-        tests.push(on_real_gpu(&format!("dense::hopper_is_exact_{tile}::f16"), f16));
-        tests.push(on_real_gpu(&format!("dense::hopper_is_exact_{tile}::bf16"), bf16));
+        tests.push(on_hopper(&format!("dense::hopper_is_exact_{tile}::f16"), f16));
+        tests.push(on_hopper(&format!("dense::hopper_is_exact_{tile}::bf16"), bf16));
     }
     tests.extend(on_each_gpu("dense::as_the_huge_ones", huge::in_small));
     tests.push(on_real_gpu("dense::huge_x_and_dx", huge::x_and_dx));

@@ -39,6 +39,18 @@ pub fn on_real_gpu(name: &str, test: impl FnOnce(&Device) -> Outcome + Send + 's
     })
 }
 
+/// A trial on the first real GPU if that takes kernels for Hopper: ignored where it does not, as where there is none.
+pub fn on_hopper(name: &str, test: impl FnOnce(&Device) -> Outcome + Send + 'static) -> Trial {
+    Trial::ignorable_test(format!("{name}::gpu"), move || match GpuOptions::default().poison().open(0) {
+        Ok(gpu) if gpu.hopper_multiprocessors().is_none() => {
+            Ok(Completion::ignored_with("the GPU takes no kernels for Hopper"))
+        }
+        Ok(gpu) => test(&Device::Gpu(gpu)).map(|()| Completion::Completed),
+        Err(missing) if require_gpu() => Err(format!("FERROLAYER_REQUIRE_GPU is set, and {missing}").into()),
+        Err(missing) => Ok(Completion::ignored_with(missing)),
+    })
+}
+
 /// Whether a missing GPU is a failure.
 pub fn require_gpu() -> bool {
     static REQUIRED: OnceLock<bool> = OnceLock::new();

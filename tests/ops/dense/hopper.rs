@@ -228,9 +228,6 @@ where
     for<'a> DenseDxWgmma<'a, T, COLUMNS, PARTS>: Launch,
     for<'a> DenseDwWgmma<'a, T, COLUMNS, PARTS>: Launch,
 {
-    if gpu(device).hopper_multiprocessors().is_none() {
-        return Ok(());
-    }
     let (tile, piece, slice) = (COLUMNS as usize, PIECE as usize, DEPTH as usize);
     for step in 0..ROWS as usize {
         // What is not innermost of a matrix may be of any size.
