@@ -197,6 +197,26 @@ pub fn bf16_to_f32(x: bf16) -> f32 {
     f32::from_bits(u32::from(x.to_bits()) << 16)
 }
 
+/// Two `f32` as [`f32_to_bf16`] rounds them, in a word; the first is below.
+/// PTX: `cvt.rn.bf16x2.f32`, sm_80 and later.
+#[inline(always)]
+pub fn f32_to_bf16_pair(low: f32, high: f32) -> u32 {
+    #[cfg(target_arch = "nvptx64")]
+    {
+        let word: u32;
+        // SAFETY: arithmetic.
+        unsafe {
+            core::arch::asm!("cvt.rn.bf16x2.f32 {word}, {high}, {low};", word = out(reg32) word, high = in(reg32) high,
+                low = in(reg32) low, options(pure, nomem, nostack, preserves_flags));
+        }
+        word
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    {
+        u32::from(f32_to_bf16(high).to_bits()) << 16 | u32::from(f32_to_bf16(low).to_bits())
+    }
+}
+
 /// `f32` to the nearest `bf16`, ties to even; every NaN becomes `0x7FFF`. PTX: `cvt.rn.bf16.f32`, sm_80 and later.
 #[inline(always)]
 pub fn f32_to_bf16(x: f32) -> bf16 {

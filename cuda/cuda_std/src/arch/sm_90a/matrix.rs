@@ -41,8 +41,8 @@ impl Matrix {
     #[inline(always)]
     #[must_use]
     pub fn offset(self, bytes: u32) -> Self {
-        // The sum stays below 2¹⁴: shared memory has 2¹⁸ bytes.
-        Self(self.0 + u64::from(bytes >> 4))
+        // The sum stays below 2¹⁴: shared memory has 2¹⁸ bytes. Of the lower word alone, so that the upper one stays a constant.
+        Self(self.0 >> 32 << 32 | u64::from((self.0 as u32).wrapping_add(bytes >> 4)))
     }
 }
 
@@ -139,17 +139,28 @@ macro_rules! settle {
     (@place $i:literal) => { " {}" };
 }
 
+/// Says that the products into `sums` are done: each becomes a new value, which nothing uses before.
+///
+/// # Safety
+/// They are: a [`wgmma_wait`](super::wgmma_wait) came before.
+#[inline(always)]
+pub unsafe fn wgmma_settle<const COLUMNS: u32>(sums: &mut Sums) {
+    // SAFETY: nothing happens. To LLVM sums are known where the products are begun.
+    unsafe {
+        of_each_size!(COLUMNS, settle, (sums));
+    }
+}
+
 /// Waits until all of the warpgroup's products are done, after which `sums` are whole.
 ///
 /// # Safety
 /// All threads of the warpgroup execute it together, and all groups are closed.
 #[inline(always)]
 pub unsafe fn wgmma_finish<const COLUMNS: u32>(sums: &mut Sums) {
-    // SAFETY: the caller's. To LLVM sums are known where the products are begun: here each becomes a new value, which
-    // nothing uses before.
+    // SAFETY: the caller's.
     unsafe {
         super::wgmma_wait::<0>();
-        of_each_size!(COLUMNS, settle, (sums));
+        wgmma_settle::<COLUMNS>(sums);
     }
 }
 
