@@ -23,6 +23,7 @@
 pub mod mma;
 pub mod product;
 mod quad;
+pub mod split;
 pub mod sums;
 pub mod wgmma;
 
@@ -60,7 +61,8 @@ pub const fn per_multiprocessor(side: u32) -> u32 {
 /// `y = act(x · wᵀ + b)`, and `z`, before the activation, where it is asked for. `shape` is `[N, O, I]`; the grid is
 /// `[tiles of N, tiles of O, splits]`.
 ///
-/// With splits there are `parts: [splits, N, O]`, and the sums go there and nowhere else.
+/// With splits there are `parts: [splits, N, O]`, and the sums go there and nowhere else. Where there is `refused` and it is
+/// 0, nothing is done: another kernel has made the product ([`split`]).
 ///
 /// # Safety
 /// The module's.
@@ -78,12 +80,13 @@ pub unsafe fn dense_forward<T: Storage, const SIDE: u32>(
     b: Option<Global<T>>,
     alpha: Option<Global<f32>>,
     parts: Option<GlobalMut<f32>>,
+    refused: Option<Global<u32>>,
     shape: Shape,
     activation: u32,
 ) {
     let epilogue = Epilogue { out: y, beta: 0.0, z, b, alpha, activation };
     // SAFETY: the module's contract.
-    unsafe { product::<T, SIDE, true, true>(x, w, epilogue, parts, shape) }
+    unsafe { product::<T, SIDE, true, true>(x, w, refused, epilogue, parts, shape) }
 }
 
 /// `dx = dz · w + beta * dx`. `shape` is `[N, I, O]`; the grid is `[tiles of N, tiles of I, splits]`.
@@ -103,11 +106,12 @@ pub unsafe fn dense_dx<T: Storage, const SIDE: u32>(
     w: Global<T>,
     dx: GlobalMut<T>,
     parts: Option<GlobalMut<f32>>,
+    refused: Option<Global<u32>>,
     shape: Shape,
     beta: f32,
 ) {
     // SAFETY: the module's contract.
-    unsafe { product::<T, SIDE, true, false>(dz, w, Epilogue::sum(dx, beta), parts, shape) }
+    unsafe { product::<T, SIDE, true, false>(dz, w, refused, Epilogue::sum(dx, beta), parts, shape) }
 }
 
 /// `dw = dzᵀ · x + beta * dw`. `shape` is `[O, I, N]`; the grid is `[tiles of O, tiles of I, splits]`.
@@ -127,11 +131,12 @@ pub unsafe fn dense_dw<T: Storage, const SIDE: u32>(
     x: Global<T>,
     dw: GlobalMut<T>,
     parts: Option<GlobalMut<f32>>,
+    refused: Option<Global<u32>>,
     shape: Shape,
     beta: f32,
 ) {
     // SAFETY: the module's contract.
-    unsafe { product::<T, SIDE, false, false>(dz, x, Epilogue::sum(dw, beta), parts, shape) }
+    unsafe { product::<T, SIDE, false, false>(dz, x, refused, Epilogue::sum(dw, beta), parts, shape) }
 }
 
 /// [`dense_forward`] on tensor cores. `I` is a multiple of [`mma::PIECE`], [`Shape::depth_per_split`] of [`mma::DEPTH`];
@@ -316,7 +321,8 @@ pub const FINISH_ROWS: u32 = FINISH_BLOCK / warp::WARP_SIZE;
 
 /// What a product that was split leaves to do: `out = act(sum of the parts + b) + beta * out`, the parts in order.
 ///
-/// `shape` is the product's; the grid is `[rows / FINISH_ROWS, columns / FINISH_COLUMNS]`, rounded up.
+/// `shape` is the product's; the grid is `[rows / FINISH_ROWS, columns / FINISH_COLUMNS]`, rounded up. Where there is `refused`
+/// and it is not 0, there are `splits_if_refused` parts instead. Of a single part there is nothing left to do.
 ///
 /// # Safety
 /// The module's; `parts` is `[splits, rows, columns]`.
@@ -327,11 +333,21 @@ pub unsafe fn dense_finish<T: Storage>(
     z: Option<GlobalMut<f32>>,
     b: Option<Global<T>>,
     alpha: Option<Global<f32>>,
+    refused: Option<Global<u32>>,
     shape: Shape,
     splits: u32,
+    splits_if_refused: u32,
     activation: u32,
     beta: f32,
 ) {
+    let splits = match refused {
+        // SAFETY: one word, which a kernel before this one wrote.
+        Some(refused) if unsafe { refused.load(0) } != 0 => splits_if_refused,
+        _ => splits,
+    };
+    if splits < 2 {
+        return;
+    }
     let (lane, warp) = (thread::thread_idx_x() % warp::WARP_SIZE, thread::thread_idx_x() / warp::WARP_SIZE);
     let row = thread::block_idx_x() * FINISH_ROWS + warp;
     let column = thread::block_idx_y() * FINISH_COLUMNS + 4 * lane;

@@ -48,11 +48,23 @@ where
         Some(Forward { z, b, alpha }) => {
             let (z, b, alpha) = (z.gpu_mut::<f32>(OP, "z")?, buffer(b)?, buffer(alpha)?);
             let (z, b, alpha, activation) = (Some(z as _), Some(b as _), Some(alpha as _), PRELU_EACH);
-            DenseFinish { parts, out, z, b, alpha, shape, splits, activation, beta }
+            DenseFinish {
+                parts,
+                out,
+                z,
+                b,
+                alpha,
+                refused: None,
+                shape,
+                splits,
+                splits_if_refused: 0,
+                activation,
+                beta,
+            }
         }
         None => {
-            let activation = IDENTITY;
-            DenseFinish { parts, out, z: None, b: None, alpha: None, shape, splits, activation, beta }
+            let (z, b, alpha, refused, activation) = (None, None, None, None, IDENTITY);
+            DenseFinish { parts, out, z, b, alpha, refused, shape, splits, splits_if_refused: 0, activation, beta }
         }
     };
     let grid = [tiles(shape.rows as usize, FINISH_ROWS), tiles(shape.columns as usize, FINISH_COLUMNS), 1];

@@ -50,6 +50,7 @@ where
         b: Some(buffer(&b)?),
         alpha: Some(buffer(&alpha)?),
         parts: if splits == 1 { None } else { Some(parts.gpu_mut::<f32>(OP, "parts")?) },
+        refused: None,
         shape,
         activation: PRELU_EACH,
     };
@@ -94,10 +95,10 @@ where
         // the product.
         unsafe {
             if transposed {
-                let kernel = DenseDw::<T, LARGE> { dz, x: other, dw: into, parts, shape, beta };
+                let kernel = DenseDw::<T, LARGE> { dz, x: other, dw: into, parts, refused: None, shape, beta };
                 gpu(device).launch(dims(shape, splits), kernel)?;
             } else {
-                let kernel = DenseDx::<T, LARGE> { dz, w: other, dx: into, parts, shape, beta };
+                let kernel = DenseDx::<T, LARGE> { dz, w: other, dx: into, parts, refused: None, shape, beta };
                 gpu(device).launch(dims(shape, splits), kernel)?;
             }
         }
