@@ -6,7 +6,7 @@ use rand::SeedableRng;
 
 use super::layer::take;
 use super::{Layer, Mode, Parameter};
-use crate::ops::dense::{self, Generator, Gradients, Init, Saved};
+use crate::ops::dense::{self, Generator, Gradients, Init, Precision, Saved};
 use crate::{Compute, Device, Error, Out, Result, Tensor};
 
 /// What is applied to the product and the bias.
@@ -24,6 +24,7 @@ pub struct Dense<T: Compute> {
     weight: Parameter<T>,
     bias: Option<Parameter<T>>,
     activation: Activation<T>,
+    precision: Precision,
     saved: Option<(Tensor<T>, Saved<T>)>,
 }
 
@@ -39,6 +40,7 @@ impl<T: Compute> Dense<T> {
             weight: init,
             bias: Some(init),
             kind: Kind::Identity,
+            precision: Precision::default(),
             seed: 0,
             element: PhantomData,
         }
@@ -61,7 +63,7 @@ impl<T: Compute> Dense<T> {
             }
         };
         let gradients = Gradients { dx: dx.as_mut().map(Out::write), dw, db, dalpha };
-        dense::backward(&x, weight, activation, &saved, dy, gradients)?;
+        dense::backward_in(self.precision, &x, weight, activation, &saved, dy, gradients)?;
         for (_, parameter) in self.parameters_mut() {
             parameter.accumulated();
         }
@@ -90,9 +92,9 @@ impl<T: Compute> Layer<T> for Dense<T> {
             Activation::Prelu(alpha) => dense::Activation::Prelu(alpha.value()),
         };
         match mode {
-            Mode::Eval => dense::forward_inference(x, weight, bias, activation),
+            Mode::Eval => dense::forward_inference_in(self.precision, x, weight, bias, activation),
             Mode::Train => {
-                let dense::Output { y, saved } = dense::forward(x, weight, bias, activation)?;
+                let dense::Output { y, saved } = dense::forward_in(self.precision, x, weight, bias, activation)?;
                 self.saved = Some((x.clone(), saved));
                 Ok(y)
             }
@@ -135,6 +137,7 @@ pub struct DenseBuilder<T: Compute> {
     weight: Init,
     bias: Option<Init>,
     kind: Kind,
+    precision: Precision,
     seed: u64,
     element: PhantomData<T>,
 }
@@ -183,6 +186,12 @@ impl<T: Compute> DenseBuilder<T> {
         self
     }
 
+    /// With products of f32 made so, forward and backward.
+    pub fn precision(mut self, precision: Precision) -> Self {
+        self.precision = precision;
+        self
+    }
+
     /// Draws from this seed, 0 where none is given: the same weights on every device. Two layers of one seed and one
     /// shape begin alike.
     pub fn seed(mut self, seed: u64) -> Self {
@@ -196,7 +205,7 @@ impl<T: Compute> DenseBuilder<T> {
     /// [`Error::Argument`] for no inputs or outputs, or numbers that an [`Init`] cannot draw from; the device's own
     /// errors.
     pub fn build(self, device: &Device) -> Result<Dense<T>> {
-        let Self { inputs, outputs, seed, .. } = self;
+        let Self { inputs, outputs, precision, seed, .. } = self;
         for (argument, got) in [("inputs", inputs), ("outputs", outputs)] {
             if got == 0 {
                 let expected = "at least 1".into();
@@ -220,6 +229,6 @@ impl<T: Compute> DenseBuilder<T> {
                 Activation::Prelu(Box::new(Parameter::new(Tensor::full(device, &[slopes], T::of(initial))?)))
             }
         };
-        Ok(Dense { weight, bias, activation, saved: None })
+        Ok(Dense { weight, bias, activation, precision, saved: None })
     }
 }

@@ -238,6 +238,16 @@ impl<'a, T: Element> GpuSliceMut<'a, T> {
         GpuSliceMut { address: self.address, len, space: self.space, borrow: PhantomData }
     }
 
+    /// The same memory, to be read as elements of another type that is no larger, as many as fit.
+    ///
+    /// # Panics
+    /// When `U` is larger.
+    pub(crate) fn view<U: Element>(&self) -> GpuSlice<'_, U> {
+        assert!(size_of::<U>() <= size_of::<T>(), "no larger elements");
+        let len = self.len * size_of::<T>() / size_of::<U>();
+        GpuSlice { address: self.address, len, space: self.space, borrow: PhantomData }
+    }
+
     /// The elements before `middle` and those from it on, to be written by one launch.
     ///
     /// # Panics

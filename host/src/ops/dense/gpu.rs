@@ -6,6 +6,7 @@ use kernels::dense::{
 };
 
 use super::plan::Plan;
+use super::products::split::{self, Operand, Refusals, Splits};
 use super::products::{ForwardProduct, GradientProduct, Products};
 use super::{Activation, Backward, Forward, Sizes, Slope};
 use crate::device::{Gpu, GpuBuffer, OnGpu, explain, for_storage, tiles};
@@ -57,18 +58,24 @@ impl<'a, S: Storage> Finish<'a, S> {
         Self { out, beta, z: None, b: None, alpha: None, activation: IDENTITY }
     }
 
-    /// Queues the addition of a split product's parts, where it was split.
-    fn launch(self, gpu: &Gpu, plan: &Plan, parts: Memory<'a>) -> Result<()>
+    /// Queues the addition of a split product's parts, where it was split: as `plan` says, or, of the product of operands' parts
+    /// that was not refused, as its plan does.
+    fn launch(self, gpu: &Gpu, plan: &Plan, of_parts: Option<(&Plan, Memory<'a, u32>)>, parts: Memory<'a>) -> Result<()>
     where
         DenseFinish<'a, S>: Launch,
     {
-        if !plan.is_split() {
+        if !plan.is_split() && !of_parts.is_some_and(|(plan, _)| plan.is_split()) {
             return Ok(());
         }
-        let Plan { shape, splits, .. } = *plan;
+        let (shape, splits_if_refused) = (plan.shape, plan.splits);
+        let (splits, refused) = match of_parts {
+            Some((plan, refused)) => (plan.splits, Some(refused)),
+            None => (plan.splits, None),
+        };
         let Self { out, beta, z, b, alpha, activation } = self;
         let grid = [tiles(shape.rows as usize, FINISH_ROWS), tiles(shape.columns as usize, FINISH_COLUMNS), 1];
-        let kernel = DenseFinish { parts, out, z, b, alpha, shape, splits, activation, beta };
+        let kernel =
+            DenseFinish { parts, out, z, b, alpha, refused, shape, splits, splits_if_refused, activation, beta };
         // SAFETY: `parts` holds what the plan says, the other buffers are of the product's shape or its columns', checked
         // by the op; the grid covers the product.
         unsafe { gpu.launch(LaunchDims::new(grid, FINISH_BLOCK), kernel) }
@@ -91,16 +98,41 @@ impl<T: Real> OnGpu for Forward<'_, T> {
             let mut z = self.z.map(|z| z.gpu_mut::<f32>(OP, "z")).transpose()?.map(|z| z as MemoryMut<'_>);
 
             let plan = self.sizes.plan::<S>(gpu, OP, [batch, outputs, inputs], [inputs, inputs])?;
-            let _why = explain::because(|| plan.why());
-            let mut workspace = gpu.workspace(plan.parts())?;
-            let mut room = workspace.as_slice_mut();
+            let split = S::split_plan(gpu, self.precision, [batch, outputs, inputs]);
+            let _why = explain::because(|| split.as_ref().unwrap_or(&plan).why());
+
+            // The workspace: the operands' parts, what their split refuses, and the parts of split products.
+            let (of_x, of_w) = ([batch, inputs], [outputs, inputs]);
+            let [x_room, w_room, refusals] =
+                if split.is_some() { [split::room(of_x), split::room(of_w), Refusals::ROOM] } else { [0; 3] }
+                    .map(aligned);
+            let parts = parts_of(&plan, &split);
+            let mut workspace = gpu.workspace(x_room + w_room + refusals + parts)?;
+            let (x_room, rest) = workspace.as_slice_mut().split_at(x_room);
+            let (w_room, rest) = rest.split_at(w_room);
+            let (refusals, mut room) = rest.split_at(refusals);
+
+            let (mut x_parts, mut w_parts) = (Operand::new(x, of_x, x_room), Operand::new(w, of_w, w_room));
+            let mut refusals = Refusals::new(refusals);
+            if let Some(split) = &split {
+                let parts = split.is_split().then_some(&mut room as MemoryMut<'_>);
+                let z = z.as_mut().map(|z| &mut **z as MemoryMut<'_>);
+                let product = ForwardProduct { x, w, y: &mut *y, z, b, alpha, parts, refused: None, activation };
+                // SAFETY: the buffers are of the shapes that `dense::forward` checked, the workspace has the operands' parts
+                // and those of the plan where it is split; whole tensors and the workspace begin at multiples of 16 bytes.
+                unsafe {
+                    S::split(gpu, [Some(&mut x_parts), Some(&mut w_parts), None], &mut refusals)?;
+                    S::forward_split(gpu, split, [&x_parts, &w_parts], &mut refusals, product)?;
+                }
+            }
+            let split = split.as_ref().map(|split| (split, refusals.any()));
             let parts = plan.is_split().then_some(&mut room as MemoryMut<'_>);
             let into_z = z.as_mut().map(|z| &mut **z as MemoryMut<'_>);
-            let product = ForwardProduct { x, w, y: &mut *y, z: into_z, b, alpha, parts, activation };
-            // SAFETY: the buffers are of the shapes that `dense::forward` checked, the workspace of the plan's parts where
-            // it is split; whole tensors and the workspace begin at multiples of 16 bytes.
+            let refused = split.map(|(_, refused)| refused);
+            let product = ForwardProduct { x, w, y: &mut *y, z: into_z, b, alpha, parts, refused, activation };
+            // SAFETY: as above.
             unsafe { S::forward(gpu, &plan, product)? };
-            Finish { out: y, beta: 0.0, z, b, alpha, activation }.launch(gpu, &plan, &room)
+            Finish { out: y, beta: 0.0, z, b, alpha, activation }.launch(gpu, &plan, split, &room)
         })
     }
 }
@@ -126,6 +158,11 @@ impl Sums {
 /// Room for `len` elements of the workspace, so that what comes after is aligned too.
 fn aligned(len: usize) -> usize {
     len.next_multiple_of(64)
+}
+
+/// Elements of a product's parts by either of its plans.
+fn parts_of(plan: &Plan, split: &Option<Plan>) -> usize {
+    plan.parts().max(split.as_ref().map_or(0, Plan::parts))
 }
 
 /// A gradient's memory and its factor.
@@ -164,22 +201,35 @@ impl<T: Real> OnGpu for Backward<'_, T> {
             let lengths = [outputs, inputs];
             let dx_plan = sizes.plan::<S>(gpu, OP, [batch, inputs, outputs], lengths)?;
             let dw_plan = sizes.plan::<S>(gpu, OP, [outputs, inputs, batch], lengths)?;
+            let dx_split = dx.as_ref().and_then(|_| S::split_plan(gpu, self.precision, [batch, inputs, outputs]));
+            let dw_split = dw.as_ref().and_then(|_| S::split_plan(gpu, self.precision, [outputs, inputs, batch]));
             let sums = Sums::new(sizes, activation);
 
-            // The workspace: dz, the chunks' sums for db and for dalpha, and the parts of split products.
+            // The workspace: dz, the chunks' sums for db and for dalpha, the operands' parts and what their split refuses, and
+            // the parts of split products.
             let makes_dz = activation != IDENTITY && (dx.is_some() || dw.is_some());
             let each = if activation == PRELU_SHARED { sums.strips } else { outputs };
             let room = [
                 if makes_dz { (batch * outputs * size_of::<S>()).div_ceil(size_of::<f32>()) } else { 0 },
                 if db.is_some() { sums.chunks * outputs } else { 0 },
                 if dalpha.is_some() { sums.chunks * each } else { 0 },
-                dx.as_ref().map_or(0, |_| dx_plan.parts()).max(dw.as_ref().map_or(0, |_| dw_plan.parts())),
+                if dx_split.is_some() || dw_split.is_some() { split::room([batch, outputs]) } else { 0 },
+                if dx_split.is_some() { split::room([outputs, inputs]) } else { 0 },
+                if dw_split.is_some() { split::room([batch, inputs]) } else { 0 },
+                if dx_split.is_some() || dw_split.is_some() { Refusals::ROOM } else { 0 },
+                dx.as_ref()
+                    .map_or(0, |_| parts_of(&dx_plan, &dx_split))
+                    .max(dw.as_ref().map_or(0, |_| parts_of(&dw_plan, &dw_split))),
             ]
             .map(aligned);
             let mut workspace = gpu.workspace(room.iter().sum())?;
             let (dz, rest) = workspace.as_slice_mut().split_at(room[0]);
             let (mut db_sums, rest) = rest.split_at(room[1]);
-            let (mut dalpha_sums, mut parts) = rest.split_at(room[2]);
+            let (mut dalpha_sums, rest) = rest.split_at(room[2]);
+            let (dz_room, rest) = rest.split_at(room[3]);
+            let (w_room, rest) = rest.split_at(room[4]);
+            let (x_room, rest) = rest.split_at(room[5]);
+            let (refusals, mut parts) = rest.split_at(room[6]);
 
             let mut dz = dz.cast::<S>();
             if makes_dz || db.is_some() || dalpha.is_some() {
@@ -213,22 +263,47 @@ impl<T: Real> OnGpu for Backward<'_, T> {
                 }
             }
 
+            let mut dz_parts = Operand::new(dz, [batch, outputs], dz_room);
+            let mut w_parts = Operand::new(w, [outputs, inputs], w_room);
+            let mut x_parts = Operand::new(x, [batch, inputs], x_room);
+            let mut refusals = Refusals::new(refusals);
+            if dx_split.is_some() || dw_split.is_some() {
+                let (w, x) = (dx_split.map(|_| &mut w_parts), dw_split.map(|_| &mut x_parts));
+                // SAFETY: `dz` and `dy` are `[N, O]`, `w` `[O, I]` and `x` `[N, I]`; the workspace has room for the parts.
+                unsafe { S::split(gpu, [Some(&mut dz_parts), w, x], &mut refusals)? };
+            }
             if let Some((dx, beta)) = dx {
-                let _why = explain::because(|| dx_plan.why());
+                let _why = explain::because(|| dx_split.as_ref().unwrap_or(&dx_plan).why());
+                if let Some(split) = &dx_split {
+                    let into = split.is_split().then_some(&mut parts as MemoryMut<'_>);
+                    let product = GradientProduct { dz, other: w, out: &mut *dx, parts: into, refused: None, beta };
+                    // SAFETY: as below; `dz` and `w` were split.
+                    unsafe { S::dx_split(gpu, split, [&dz_parts, &w_parts], &mut refusals, product)? };
+                }
+                let split = dx_split.as_ref().map(|split| (split, refusals.any()));
+                let refused = split.map(|(_, refused)| refused);
                 let into = dx_plan.is_split().then_some(&mut parts as MemoryMut<'_>);
-                let product = GradientProduct { dz, other: w, out: &mut *dx, parts: into, beta };
-                // SAFETY: `dz` and `dy` are `[N, O]`, `w` `[O, I]`, `dx` `[N, I]`, and the workspace holds the plan's parts;
+                let product = GradientProduct { dz, other: w, out: &mut *dx, parts: into, refused, beta };
+                // SAFETY: `dz` and `dy` are `[N, O]`, `w` `[O, I]`, `dx` `[N, I]`, and the workspace holds the plans' parts;
                 // all begin at multiples of 16 bytes.
                 unsafe { S::dx(gpu, &dx_plan, product)? };
-                Finish::sum(dx, beta).launch(gpu, &dx_plan, &parts)?;
+                Finish::sum(dx, beta).launch(gpu, &dx_plan, split, &parts)?;
             }
             if let Some((dw, beta)) = dw {
-                let _why = explain::because(|| dw_plan.why());
+                let _why = explain::because(|| dw_split.as_ref().unwrap_or(&dw_plan).why());
+                if let Some(split) = &dw_split {
+                    let into = split.is_split().then_some(&mut parts as MemoryMut<'_>);
+                    let product = GradientProduct { dz, other: x, out: &mut *dw, parts: into, refused: None, beta };
+                    // SAFETY: as below; `dz` and `x` were split.
+                    unsafe { S::dw_split(gpu, split, [&dz_parts, &x_parts], &mut refusals, product)? };
+                }
+                let split = dw_split.as_ref().map(|split| (split, refusals.any()));
+                let refused = split.map(|(_, refused)| refused);
                 let into = dw_plan.is_split().then_some(&mut parts as MemoryMut<'_>);
-                let product = GradientProduct { dz, other: x, out: &mut *dw, parts: into, beta };
+                let product = GradientProduct { dz, other: x, out: &mut *dw, parts: into, refused, beta };
                 // SAFETY: as above, with `x` `[N, I]` and `dw` `[O, I]`.
                 unsafe { S::dw(gpu, &dw_plan, product)? };
-                Finish::sum(dw, beta).launch(gpu, &dw_plan, &parts)?;
+                Finish::sum(dw, beta).launch(gpu, &dw_plan, split, &parts)?;
             }
             Ok(())
         })

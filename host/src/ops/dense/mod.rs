@@ -21,6 +21,9 @@
 //! `I` and `O` for the gradients. Products are exact there too, but tensor cores cut off what a sum does not hold instead of
 //! rounding it; no sum is longer than 16,384 terms before it is added as f32.
 //!
+//! Products of f32 are made as [`Precision`] says: `forward_in`, `backward_in` and `forward_inference_in` take one, the functions
+//! without have its default.
+//!
 //! Tensors are row-major, and each of `N`, `I` and `O` is below 2³¹ on a GPU.
 
 mod contract;
@@ -34,6 +37,22 @@ pub use contract::{Kind, Op};
 pub use init::{Generator, Init};
 
 use crate::{Error, Layout, Out, Real, Result, Tensor, check};
+
+/// How products of f32 are made. Other element types have one way, and on a CPU f32 has too.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Precision {
+    /// By f32 arithmetic: products are exact and each sum is rounded to the nearest f32.
+    F32,
+    /// By tensor cores, on a GPU that has Hopper's, where that is faster; otherwise as [`Precision::F32`].
+    ///
+    /// Each operand is taken apart into three bf16 whose sum it is exactly; of the nine products of parts the six are made that
+    /// an f32 sum can show, and every 64 terms their sum goes on in f32 arithmetic. The error is no larger than that of f32
+    /// arithmetic (`docs/accuracy.md` has figures). Where an operand has an element that is not finite, or 2²⁸ and more in
+    /// magnitude, the whole product is made as by [`Precision::F32`], with the same bits. The parts take 6 bytes for each element of
+    /// an operand while the pass runs, of memory that is kept for the next one.
+    #[default]
+    F32Split,
+}
 
 /// What is applied to the product and the bias.
 #[derive(Clone, Copy, Debug, Default)]
@@ -103,6 +122,7 @@ struct Sizes {
 
 /// A forward pass whose arguments have been checked.
 struct Forward<'a, T: Real> {
+    precision: Precision,
     sizes: Sizes,
     x: &'a Tensor<T>,
     w: &'a Tensor<T>,
@@ -115,6 +135,7 @@ struct Forward<'a, T: Real> {
 
 /// A backward pass whose arguments have been checked.
 struct Backward<'a, T: Real> {
+    precision: Precision,
     sizes: Sizes,
     x: &'a Tensor<T>,
     w: &'a Tensor<T>,
@@ -143,13 +164,27 @@ pub fn forward<T: Real>(
     b: Option<&Tensor<T>>,
     activation: Activation<'_, T>,
 ) -> Result<Output<T>> {
+    forward_in(Precision::default(), x, w, b, activation)
+}
+
+/// [`forward`], with f32 products made so.
+///
+/// # Errors
+/// As [`forward`].
+pub fn forward_in<T: Real>(
+    precision: Precision,
+    x: &Tensor<T>,
+    w: &Tensor<T>,
+    b: Option<&Tensor<T>>,
+    activation: Activation<'_, T>,
+) -> Result<Output<T>> {
     let sizes = check_forward("dense.forward", x, w, b, activation)?;
     let mut y = Tensor::empty(x.device(), &[sizes.batch, sizes.outputs])?;
     let mut z = match activation {
         Activation::Prelu(_) => Some(Tensor::empty(x.device(), y.shape())?),
         Activation::Identity | Activation::Relu => None,
     };
-    x.device().run(Forward { sizes, x, w, b, activation, y: &mut y, z: z.as_mut() })?;
+    x.device().run(Forward { precision, sizes, x, w, b, activation, y: &mut y, z: z.as_mut() })?;
     let saved = match (activation, z) {
         (Activation::Relu, _) => Saved::Relu { y: y.clone() },
         (_, Some(z)) => Saved::Prelu { z },
@@ -168,9 +203,23 @@ pub fn forward_inference<T: Real>(
     b: Option<&Tensor<T>>,
     activation: Activation<'_, T>,
 ) -> Result<Tensor<T>> {
+    forward_inference_in(Precision::default(), x, w, b, activation)
+}
+
+/// [`forward_inference`], with f32 products made so.
+///
+/// # Errors
+/// As [`forward`].
+pub fn forward_inference_in<T: Real>(
+    precision: Precision,
+    x: &Tensor<T>,
+    w: &Tensor<T>,
+    b: Option<&Tensor<T>>,
+    activation: Activation<'_, T>,
+) -> Result<Tensor<T>> {
     let sizes = check_forward("dense.forward_inference", x, w, b, activation)?;
     let mut y = Tensor::empty(x.device(), &[sizes.batch, sizes.outputs])?;
-    x.device().run(Forward { sizes, x, w, b, activation, y: &mut y, z: None })?;
+    x.device().run(Forward { precision, sizes, x, w, b, activation, y: &mut y, z: None })?;
     Ok(y)
 }
 
@@ -179,6 +228,22 @@ pub fn forward_inference<T: Real>(
 /// # Errors
 /// As [`forward`]; [`Error::Argument`] when `saved` is another activation's, or `dalpha` is asked for without PReLU.
 pub fn backward<T: Real>(
+    x: &Tensor<T>,
+    w: &Tensor<T>,
+    activation: Activation<'_, T>,
+    saved: &Saved<T>,
+    dy: &Tensor<T>,
+    gradients: Gradients<'_, T>,
+) -> Result<()> {
+    backward_in(Precision::default(), x, w, activation, saved, dy, gradients)
+}
+
+/// [`backward`], with f32 products made so; forward may have made its own otherwise.
+///
+/// # Errors
+/// As [`backward`].
+pub fn backward_in<T: Real>(
+    precision: Precision,
     x: &Tensor<T>,
     w: &Tensor<T>,
     activation: Activation<'_, T>,
@@ -231,7 +296,7 @@ pub fn backward<T: Real>(
             });
         }
     }
-    x.device().run(Backward { sizes, x, w, slope, dy, gradients })
+    x.device().run(Backward { precision, sizes, x, w, slope, dy, gradients })
 }
 
 impl<T: Real> Activation<'_, T> {

@@ -1,6 +1,7 @@
 //! How a product is cut up for the GPU.
 
 mod hopper;
+mod split;
 mod tensor;
 
 use cuda_std::launch::LaunchDims;
@@ -27,6 +28,8 @@ pub(super) enum Tile {
         columns: u32,
         together: u32,
     },
+    /// Of operands in parts.
+    Split,
 }
 
 impl Tile {
@@ -34,7 +37,7 @@ impl Tile {
         match self {
             Self::Large | Self::TensorLarge | Self::TensorWide => LARGE,
             Self::Small | Self::TensorSmall => SMALL,
-            Self::Hopper { .. } => wgmma::ROWS,
+            Self::Hopper { .. } | Self::Split => wgmma::ROWS,
         }
     }
 
@@ -44,6 +47,7 @@ impl Tile {
             Self::Large | Self::TensorLarge => LARGE,
             Self::Small | Self::TensorSmall => SMALL,
             Self::Hopper { columns, .. } => columns,
+            Self::Split => kernels::dense::split::COLUMNS,
         }
     }
 
@@ -124,6 +128,12 @@ impl Plan {
                 format!("tiles of {SMALL}: only their grid has room for as many columns")
             }
             Tile::Small => format!("tiles of {SMALL}: larger ones would leave multiprocessors idle"),
+            Tile::Split => format!(
+                "Hopper's tensor cores, each operand in three parts of bf16, in tiles of {}x{}: f32 arithmetic should take \
+                 longer, and is there for what has no parts",
+                self.tile.rows(),
+                self.tile.columns()
+            ),
             tile => {
                 let (rows, columns) = (tile.rows(), tile.columns());
                 let cores = if tile.is_hopper() { "Hopper's tensor cores" } else { "tensor cores" };

@@ -1,8 +1,8 @@
 //! The launches of the three products, on tensor cores or not: which kernel a plan and an element type mean.
 
 mod hopper;
+pub(super) mod split;
 
-use cuda_std::element::Storage;
 use kernels::dense::mma::{PIECE, WIDE};
 use kernels::dense::{DenseDw, DenseDwMma, DenseDx, DenseDxMma, DenseForward, DenseForwardMma, LARGE, SMALL};
 
@@ -20,6 +20,8 @@ pub(super) struct ForwardProduct<'a, S> {
     pub b: Option<Memory<'a, S>>,
     pub alpha: Option<Memory<'a>>,
     pub parts: Option<MemoryMut<'a>>,
+    /// Where it is given and holds 0, the product was made of parts already; for products of f32 alone.
+    pub refused: Option<Memory<'a, u32>>,
     pub activation: u32,
 }
 
@@ -29,11 +31,13 @@ pub(super) struct GradientProduct<'a, S> {
     pub other: Memory<'a, S>,
     pub out: MemoryMut<'a, S>,
     pub parts: Option<MemoryMut<'a>>,
+    /// As [`ForwardProduct::refused`].
+    pub refused: Option<Memory<'a, u32>>,
     pub beta: f32,
 }
 
 /// The kernels of an element type.
-pub(super) trait Products: Storage {
+pub(super) trait Products: split::Splits {
     /// Whether there are some for tensor cores.
     const TENSOR: bool;
 
@@ -68,20 +72,20 @@ pub(super) trait Products: Storage {
 
 /// Launches the kernel of a plan's tile: `$cores`, or `$tensor` where there is one.
 macro_rules! launch {
-    ($gpu:expr, $plan:expr, $cores:ident [$t:ty], $fields:tt) => {
+    ($gpu:expr, $plan:expr, $cores:ident [$t:ty] $fields:tt) => {
         match $plan.tile {
             Tile::Large => $gpu.launch($plan.dims(), $cores::<$t, LARGE> $fields),
             Tile::Small => $gpu.launch($plan.dims(), $cores::<$t, SMALL> $fields),
             tile => unreachable!("{tile:?}: `Products::plan` gives this type and layout no such tile"),
         }
     };
-    ($gpu:expr, $plan:expr, $cores:ident [$t:ty], $tensor:ident [$half:ty], $fields:tt) => {
+    ($gpu:expr, $plan:expr, $cores:ident [$t:ty] $fields:tt, $tensor:ident [$half:ty] $of_tensor:tt) => {
         match $plan.tile {
             Tile::Large => $gpu.launch($plan.dims(), $cores::<$t, LARGE> $fields),
             Tile::Small => $gpu.launch($plan.dims(), $cores::<$t, SMALL> $fields),
-            Tile::TensorWide => $gpu.launch($plan.dims(), $tensor::<$half, WIDE> $fields),
-            Tile::TensorLarge => $gpu.launch($plan.dims(), $tensor::<$half, LARGE> $fields),
-            Tile::TensorSmall => $gpu.launch($plan.dims(), $tensor::<$half, SMALL> $fields),
+            Tile::TensorWide => $gpu.launch($plan.dims(), $tensor::<$half, WIDE> $of_tensor),
+            Tile::TensorLarge => $gpu.launch($plan.dims(), $tensor::<$half, LARGE> $of_tensor),
+            Tile::TensorSmall => $gpu.launch($plan.dims(), $tensor::<$half, SMALL> $of_tensor),
             tile => unreachable!("{tile:?} has launches of its own"),
         }
     };
@@ -97,13 +101,14 @@ macro_rules! products {
                     // SAFETY: the caller's.
                     return unsafe { hopper::forward::<$half>(gpu, plan, product) };
                 })?
-                let ForwardProduct { x, w, y, z, b, alpha, parts, activation } = product;
+                let ForwardProduct { x, w, y, z, b, alpha, parts, refused, activation } = product;
                 let shape = plan.shape;
                 // SAFETY: the caller's; the plan's grid covers the product, and its block has the shared memory.
                 unsafe {
-                    launch!(gpu, plan, DenseForward [$t], $($forward [$half],)? {
-                        x, w, y, z, b, alpha, parts, shape, activation
-                    })
+                    launch!(gpu, plan,
+                        DenseForward [$t] { x, w, y, z, b, alpha, parts, refused, shape, activation }
+                        $(, $forward [$half] { x, w, y, z, b, alpha, parts, shape, activation })?
+                    )
                 }
             }
 
@@ -112,10 +117,15 @@ macro_rules! products {
                     // SAFETY: the caller's.
                     return unsafe { hopper::dx::<$half>(gpu, plan, product) };
                 })?
-                let GradientProduct { dz, other: w, out: dx, parts, beta } = product;
+                let GradientProduct { dz, other: w, out: dx, parts, refused, beta } = product;
                 let shape = plan.shape;
                 // SAFETY: as for `forward`.
-                unsafe { launch!(gpu, plan, DenseDx [$t], $($dx [$half],)? { dz, w, dx, parts, shape, beta }) }
+                unsafe {
+                    launch!(gpu, plan,
+                        DenseDx [$t] { dz, w, dx, parts, refused, shape, beta }
+                        $(, $dx [$half] { dz, w, dx, parts, shape, beta })?
+                    )
+                }
             }
 
             unsafe fn dw(gpu: &Gpu, plan: &Plan, product: GradientProduct<'_, Self>) -> Result<()> {
@@ -123,10 +133,15 @@ macro_rules! products {
                     // SAFETY: the caller's.
                     return unsafe { hopper::dw::<$half>(gpu, plan, product) };
                 })?
-                let GradientProduct { dz, other: x, out: dw, parts, beta } = product;
+                let GradientProduct { dz, other: x, out: dw, parts, refused, beta } = product;
                 let shape = plan.shape;
                 // SAFETY: as for `forward`.
-                unsafe { launch!(gpu, plan, DenseDw [$t], $($dw [$half],)? { dz, x, dw, parts, shape, beta }) }
+                unsafe {
+                    launch!(gpu, plan,
+                        DenseDw [$t] { dz, x, dw, parts, refused, shape, beta }
+                        $(, $dw [$half] { dz, x, dw, parts, shape, beta })?
+                    )
+                }
             }
         }
     )*};

@@ -67,7 +67,7 @@ where
     DenseForwardWgmma<'a, T, 64, 2>: Launch,
     DenseForwardWgmma<'a, T, 64, 4>: Launch,
 {
-    let ForwardProduct { x, w, y, z, b, alpha, parts, activation } = product;
+    let ForwardProduct { x, w, y, z, b, alpha, parts, activation, .. } = product;
     let [x_map, w_map] = maps(gpu, plan, (x, true), (w, true))?;
     let (shape, splits) = (plan.shape, plan.splits);
     // SAFETY: the caller's; the maps are of these buffers, as the plan's tile asks for; its block has the shared memory.
@@ -94,7 +94,7 @@ where
     DenseDxWgmma<'a, T, 64, 2>: Launch,
     DenseDxWgmma<'a, T, 64, 4>: Launch,
 {
-    let GradientProduct { dz, other: w, out: dx, parts, beta } = product;
+    let GradientProduct { dz, other: w, out: dx, parts, beta, .. } = product;
     let [dz_map, w_map] = maps(gpu, plan, (dz, true), (w, false))?;
     let (shape, splits) = (plan.shape, plan.splits);
     // SAFETY: as for `forward`.
@@ -117,7 +117,7 @@ where
     DenseDwWgmma<'a, T, 64, 2>: Launch,
     DenseDwWgmma<'a, T, 64, 4>: Launch,
 {
-    let GradientProduct { dz, other: x, out: dw, parts, beta } = product;
+    let GradientProduct { dz, other: x, out: dw, parts, beta, .. } = product;
     let [dz_map, x_map] = maps(gpu, plan, (dz, false), (x, false))?;
     let (shape, splits) = (plan.shape, plan.splits);
     // SAFETY: as for `forward`.
