@@ -6,6 +6,7 @@ mod hopper;
 mod huge;
 mod launches;
 mod rejects;
+mod split;
 mod tensor;
 mod tiles;
 
@@ -69,6 +70,18 @@ pub fn tests() -> Vec<Trial> {
     ] {
         tests.push(on_hopper(&format!("dense::hopper_is_exact_{tile}::f16"), f16));
         tests.push(on_hopper(&format!("dense::hopper_is_exact_{tile}::bf16"), bf16));
+    }
+    tests.extend(on_each_gpu("dense::parts_are_the_matrix", split::parts_are_the_matrix));
+    tests.push(on_cpu("dense::precisions_are_one_on_a_cpu", || split::same_in_either(&Device::cpu())));
+    tests.push(on_emulated_gpu("dense::precisions_are_one_without_hopper", split::same_in_either));
+    tests.push(on_hopper("dense::products_of_parts_at_edges", split::edges));
+    tests.push(on_hopper("dense::products_of_parts_are_as_accurate", split::accuracy));
+    tests.push(on_hopper("dense::what_has_no_parts_is_as_in_f32", split::refusals));
+    tests.push(on_hopper("dense::products_of_parts_repeat", split::repeats));
+    for (n, i, o) in [(777, 1031, 901), (1024, 2048, 520), (130, 4100, 3001)] {
+        tests.push(on_hopper(&format!("dense::products_of_parts_match_f64_at_size_{n}x{i}x{o}"), move |gpu| {
+            Kind::ALL.iter().try_for_each(|&kind| compare::<f32>(gpu, [n, i, o], kind, 9))
+        }));
     }
     tests.extend(on_each_gpu("dense::as_the_huge_ones", huge::in_small));
     tests.push(on_real_gpu("dense::huge_x_and_dx", huge::x_and_dx));

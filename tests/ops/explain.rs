@@ -88,7 +88,7 @@ fn says_once() -> Outcome {
         "relu_forward_f32 grid 1 block 256".to_owned(),
         format!("dense_forward_f32_64 grid 1x1x2 block 128: 3x5 sums over 300 {product} {parts}"),
         format!("dense_finish_f32 grid 1 block 256: 3x5 sums over 300 {product} {parts}"),
-        format!("dense_dx_f32_f32_64 grid 1x5 block 128: 3x300 sums over 5 {product} one part"),
+        format!("dense_dx_f32_64 grid 1x5 block 128: 3x300 sums over 5 {product} one part"),
         "dense_forward_mma_f16_64 grid 1 block 128 shared 32768 bytes: 3x5 sums over 304 by tensor cores in tiles of 64x64: of \
          all cuts this should take the least time; the depth in one part"
             .to_owned(),
