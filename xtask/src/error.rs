@@ -25,6 +25,8 @@ pub enum Error {
     Ptxas { file: String, target: String, said: String },
     #[error("{}", .0.join("\n"))]
     Spills(Vec<String>),
+    #[error("ptxas runs products of {file} for {target} one after another:\n{}", said.join("\n"))]
+    Serialised { file: String, target: String, said: Vec<String> },
     #[error("{path}: {why}")]
     SpillList { path: PathBuf, why: String },
     #[error("{}", .0.join("\n"))]

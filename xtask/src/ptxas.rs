@@ -37,7 +37,7 @@ pub struct Usage {
 /// Assembles all files for all their targets, prints a table, and fails on spills that are not listed.
 ///
 /// # Errors
-/// If there is no ptxas, if it refuses a file, or if a kernel spills.
+/// If there is no ptxas, if it refuses a file or makes tensor cores wait after each product, or if a kernel spills.
 pub fn run() -> Result<()> {
     let tool = tools::ptxas().ok_or_else(|| Error::NoPtxas(tools::folder()))?;
     let known = known_targets(&tool)?;
@@ -99,8 +99,17 @@ fn assemble(tool: &Path, file: &Path, target: &str) -> Result<Assembled> {
         return Err(Error::Ptxas { file: shown(file), target: target.to_owned(), said });
     }
     std::fs::remove_file(&cubin).map_err(Error::io("remove", &cubin))?;
+    let serialised = serialised(&said);
+    if !serialised.is_empty() {
+        return Err(Error::Serialised { file: shown(file), target: target.to_owned(), said: serialised });
+    }
     let warnings = said.lines().filter(|line| line.contains("warning")).map(str::to_owned).collect();
     Ok(Assembled { usages: usages(&said, target), warnings })
+}
+
+/// What ptxas says of `wgmma` that it cannot leave asynchronous: remarks numbered C75.., which are no warnings to it.
+fn serialised(said: &str) -> Vec<String> {
+    said.lines().filter(|line| line.contains("(C75")).map(str::to_owned).collect()
 }
 
 /// The GPUs that this ptxas assembles for, from its help.
@@ -181,6 +190,14 @@ ptxas info    : Used 255 registers, used 1 barriers, 160 bytes cumulative stack 
             stack,
         };
         assert_eq!(usages(SAID, "sm_80"), [usage("first", 255, 0, 28, 160), usage("second", 10, 1024, 12, 0)]);
+    }
+
+    #[test]
+    fn products_one_after_another_are_found() {
+        let remark = "ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized due \
+                      to the presence of Extern calls in the function 'first'";
+        assert_eq!(serialised(&format!("{SAID}{remark}\n{SAID}")), [remark]);
+        assert!(serialised(SAID).is_empty());
     }
 
     #[test]
