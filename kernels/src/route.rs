@@ -8,7 +8,7 @@
 //!
 //! That is any layout's and any size's. Where rows have room in shared memory, row-major images go by [bands](crate::band),
 //! and common windows with the channels last by [patches](crate::patch); of 16 bits, where nothing is to be added to, common
-//! windows go by [fours](crate::patch::quads) or by [octets](crate::patch::octets) of channels.
+//! windows go by [fours](crate::patch::quads) or by [octets] of channels.
 //!
 //! Bound by memory: reads `dy` and one or two bytes for each output, writes each input; windows that overlap meet in the
 //! caches.
