@@ -40,8 +40,10 @@ impl Bands {
     pub fn of_cell_pairs(window: &Window<Nchw>, bytes: &[usize]) -> Option<(Self, BandLaunch)> {
         let fits = window.input[1].is_multiple_of(EACH);
         let weights = Weights { together: false, ..Weights::light(bytes[0], again(window).into()) };
-        // Where memory bounds the pass, many small blocks one after another write into a smaller window of it at a time.
-        let weights = if bytes[0] < 4 { weights } else { Weights { most_run: 4, most_rows: 16, ..weights } };
+        // Where memory bounds the pass, many small blocks one after another write into a smaller window of it at a time; of these
+        // what a thread does once is not hidden: 14 rows in runs of 2 were far slower than 16 in runs of 4.
+        let small = Weights { most_run: 4, most_rows: 16, once: 1.5, ..weights };
+        let weights = if bytes[0] < 4 { weights } else { small };
         fits.then(|| Self::of_cell_columns(window, window.input[1] / EACH, bytes, 0, weights))?
     }
 }
