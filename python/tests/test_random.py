@@ -355,7 +355,11 @@ def test_linear(device, data):
 
     def theirs(*inputs: Tensor) -> Tensor:
         x, w, b, alpha = operands(inputs)
-        z = F.linear(x, w, b)
+        z = F.linear(x, w)
+        if activation == "prelu" and dtype.itemsize == 2:
+            # What the products take of the gradient is rounded to the type; the bias' gradient is not made of that.
+            z.register_hook(lambda dz: dz.float().to(dtype).double())
+        z = z if b is None else z + b
         # A sum that rounding can carry to the other side of the kink says nothing.
         assume(activation is None or ((z == 0) | (z.abs() > 1e-4)).all())
         return z.relu() if activation == "relu" else z if alpha is None else torch.where(z > 0, z, alpha * z)
