@@ -10,7 +10,7 @@ use kernels::dense::{DEPTH, LARGE, MAX_GRID_Y, SMALL, Shape, block, columns_alon
 use crate::device::tiles;
 
 /// Multiprocessors that a cut should keep busy: those of an H100 or H200. Any number is right; on a smaller GPU the
-/// blocks come in more waves. Not asked of the GPU, so that results do not depend on which one it is.
+/// blocks come in more waves. Not asked of the GPU, so that results depend on its kernels alone.
 const MULTIPROCESSORS: u32 = 132;
 /// The least depth of a split, of large and of small tiles: below, adding the parts costs more than the splits win.
 const LEAST_DEPTH: [usize; 2] = [256, 128];

@@ -2,7 +2,7 @@
 //!
 //! The time is a model's, in clocks of an H100 or H200: the busiest multiprocessor's slices, or the bytes that all
 //! blocks fetch from the L2 cache, whichever takes longer, and what it costs to add parts. Any choice is right; the
-//! same sizes get the same one on every GPU, so that results do not depend on which it is.
+//! same sizes get the same one on every GPU that goes by it, so that results do not depend on which of these it is.
 
 use kernels::dense::mma::{self, DEPTH};
 
