@@ -11,6 +11,7 @@ mod element;
 mod error;
 mod layout;
 mod out;
+mod recent;
 mod tensor;
 
 pub mod check;

@@ -3,13 +3,19 @@
 mod hopper;
 pub(super) mod split;
 
+use std::cell::RefCell;
+
 use kernels::dense::mma::{PIECE, WIDE};
 use kernels::dense::{DenseDw, DenseDwMma, DenseDx, DenseDxMma, DenseForward, DenseForwardMma, LARGE, SMALL};
 
 use super::gpu::{Memory, MemoryMut};
 use super::plan::{Plan, Tile};
 use crate::device::Gpu;
+use crate::recent::Recent;
 use crate::{Result, bf16, f16};
+
+/// Plans that a thread remembers, a small network's, forward and backward: ranking takes up to 4 µs, as long as a launch.
+type Plans<K> = RefCell<Recent<K, Option<Plan>, 16>>;
 
 /// What a forward product takes, as the kernels name it.
 pub(super) struct ForwardProduct<'a, S> {
@@ -47,8 +53,15 @@ pub(super) trait Products: split::Splits {
         if !Self::TENSOR || !lengths.iter().all(|length| length.is_multiple_of(PIECE as usize)) {
             return Plan::new(rows, columns, depth);
         }
-        let hopper = if hopper { Plan::hopper(rows, columns, depth, lengths) } else { None };
-        hopper.or_else(|| Plan::tensor(rows, columns, depth))
+        thread_local! {
+            static PLANS: Plans<([usize; 3], [usize; 2], bool)> = RefCell::default();
+        }
+        PLANS.with_borrow_mut(|plans| {
+            plans.get(([rows, columns, depth], lengths, hopper), || {
+                let hopper = if hopper { Plan::hopper(rows, columns, depth, lengths) } else { None };
+                hopper.or_else(|| Plan::tensor(rows, columns, depth))
+            })
+        })
     }
 
     /// Queues `y`.

@@ -5,6 +5,8 @@ use std::cell::RefCell;
 use kernels::band::{BandLaunch, Bands};
 use kernels::window::{Nchw, Window};
 
+use crate::recent::Recent;
+
 /// Choices that a thread remembers: a small network's pooling, forward and backward.
 const RECENT: usize = 8;
 
@@ -28,34 +30,11 @@ type Launch = Option<(Bands, BandLaunch)>;
 /// What a choice depends on.
 type Key = (Choice, Window<Nchw>, [usize; 2]);
 
-/// The last choices, the next to go in front.
-#[derive(Default)]
-struct Recent {
-    choices: Vec<(Key, Launch)>,
-    next: usize,
-}
-
-impl Recent {
-    fn get(&mut self, key: Key, choose: impl FnOnce() -> Launch) -> Launch {
-        if let Some((_, launch)) = self.choices.iter().find(|(known, _)| *known == key) {
-            return *launch;
-        }
-        let launch = choose();
-        if self.choices.len() < RECENT {
-            self.choices.push((key, launch));
-        } else {
-            self.choices[self.next] = (key, launch);
-            self.next = (self.next + 1) % RECENT;
-        }
-        launch
-    }
-}
-
 impl Choice {
     /// The launch, for tensors whose elements have so many bytes: one, or two of which the second is the indices'.
     pub fn of(self, window: &Window<Nchw>, bytes: &[usize]) -> Launch {
         thread_local! {
-            static CHOICES: RefCell<Recent> = RefCell::default();
+            static CHOICES: RefCell<Recent<Key, Launch, RECENT>> = RefCell::default();
         }
         let key = (self, *window, [bytes[0], bytes.get(1).copied().unwrap_or(0)]);
         CHOICES.with_borrow_mut(|recent| {
@@ -98,17 +77,5 @@ mod tests {
                 }
             }
         }
-    }
-
-    #[test]
-    fn the_oldest_goes_first() {
-        let mut recent = Recent::default();
-        let key = |height| (Choice::Outputs, window(height), [4, 0]);
-        for height in 1..=RECENT as u32 + 1 {
-            recent.get(key(height), || None);
-        }
-        assert_eq!(recent.choices.len(), RECENT);
-        assert!(!recent.choices.iter().any(|(known, _)| *known == key(1)));
-        recent.get(key(2), || unreachable!("remembered"));
     }
 }

@@ -1,5 +1,7 @@
 //! Products of f32 on Hopper's tensor cores: the launches that take operands apart, and those that multiply the parts.
 
+use std::cell::RefCell;
+
 use cuda_std::element::Storage;
 use cuda_std::launch::{DeviceMemory, LaunchDims};
 use cuda_std::tensor_map::TensorMap;
@@ -11,7 +13,7 @@ use kernels::dense::wgmma::{ROWS, operand_box};
 use super::super::Precision;
 use super::super::gpu::{Memory, MemoryMut};
 use super::super::plan::Plan;
-use super::{ForwardProduct, GradientProduct};
+use super::{ForwardProduct, GradientProduct, Plans};
 use crate::device::{Gpu, GpuSliceMut};
 use crate::{Result, bf16, f16};
 
@@ -136,7 +138,13 @@ impl Splits for bf16 {}
 impl Splits for f32 {
     fn split_plan(gpu: &Gpu, precision: Precision, [rows, columns, depth]: [usize; 3]) -> Option<Plan> {
         match precision {
-            Precision::F32Split if gpu.hopper_multiprocessors().is_some() => Plan::split(rows, columns, depth),
+            Precision::F32Split if gpu.hopper_multiprocessors().is_some() => {
+                thread_local! {
+                    static PLANS: Plans<[usize; 3]> = RefCell::default();
+                }
+                let sizes = [rows, columns, depth];
+                PLANS.with_borrow_mut(|plans| plans.get(sizes, || Plan::split(rows, columns, depth)))
+            }
             Precision::F32 | Precision::F32Split => None,
         }
     }
