@@ -17,7 +17,7 @@ const TASK: usize = 16 * 1024;
 /// Neighbours with one slope that are enough for a loop of their own.
 const ENOUGH: usize = 128;
 
-/// Elements with a slope each that are gone over at once, at least where there are so many.
+/// Elements with a slope each that are gone over at once, at least, where there are so many.
 const PERIOD: usize = 1024;
 
 #[inline(always)]
@@ -49,9 +49,16 @@ impl<'a, C: Compute> Slopes<'a, C> {
         if inner >= ENOUGH {
             return Self::OneARow { alpha, row: inner };
         }
-        let times = PERIOD.div_ceil(channels * inner);
-        let once = alpha.iter().flat_map(|&alpha| iter::repeat_n(alpha, inner));
-        Self::OneAnElement { alphas: iter::repeat_n(once, times).flatten().collect(), inner, channels }
+        let times = outer.clamp(1, PERIOD.div_ceil(channels * inner));
+        let once = channels * inner;
+        let mut alphas = Vec::with_capacity(times * once);
+        for &alpha in alpha {
+            alphas.resize(alphas.len() + inner, alpha);
+        }
+        for _ in 1..times {
+            alphas.extend_from_within(..once);
+        }
+        Self::OneAnElement { alphas, inner, channels }
     }
 
     /// Elements that a task takes: in whole rows where those are of slopes each.
