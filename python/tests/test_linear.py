@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 
 from ferrolayer.torch import Linear, functional
-from ferrolayer.torch.linear import dense
+from ferrolayer.torch.linear import dense, plain
 
 
 def operands(*leading, device="cpu", dtype=torch.float32):
@@ -110,6 +110,15 @@ def test_operator_is_registered_fully(activation):
     laws.registered(backward, [y, x, w, alpha, saved, activation, False, True, False, False])
     inputs = laws.fresh([x, w, b]) + [None if alpha is None else alpha.requires_grad_()]
     laws.registered(dense.traced, [*inputs, activation, True])
+
+
+def test_operator_without_activation_is_registered_fully():
+    x, w, b = operands(3)
+    backward = torch.ops.ferrolayer.linear_backward.default
+    laws.registered(backward, [torch.ops.ferrolayer.linear(x, w, b), x, w, True, True, True])
+    laws.registered(backward, [torch.ops.ferrolayer.linear(x, w, None), x, w, False, True, False])
+    laws.registered(plain.traced, laws.fresh([x, w, b]))
+    laws.registered(plain.traced, [*laws.fresh([x, w]), None])
 
 
 def test_starts_as_torchs():

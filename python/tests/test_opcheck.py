@@ -117,6 +117,15 @@ def dense_backward() -> list[Inputs]:
     return found
 
 
+def linear() -> list[Inputs]:
+    return [inputs[:3] for inputs in dense()]
+
+
+def linear_backward() -> list[Inputs]:
+    needs = [(True, True, False), (True, True, True), (False, True, True), (True, False, False), (False, False, False)]
+    return [(torch.ops.ferrolayer.linear(*one), *one[:2], *need) for one, need in zip(linear(), needs, strict=True)]
+
+
 def picked_backward(forward: Callable[..., Any], inputs: list[Inputs], after: int) -> list[Inputs]:
     """Of a pool that gives `y` and indices; its window begins at input number `after`."""
     found = []
@@ -157,6 +166,8 @@ SAMPLES: dict[str, Callable[[], list[Inputs]]] = {
     "gaussian_pool_backward": gaussian_pool_backward,
     "dense": dense,
     "dense_backward": dense_backward,
+    "linear": linear,
+    "linear_backward": linear_backward,
 }
 
 
@@ -181,6 +192,7 @@ def test_every_operator_has_samples():
         "max_pool_flat_indices",
         "gaussian_pool_backward",
         "dense_backward",
+        "linear_backward",
     }
 
 

@@ -9,7 +9,7 @@ from torch import Tensor, is_grad_enabled
 from torch.compiler import is_compiling, is_dynamo_compiling
 
 from ._autocast import lower_precision
-from ._operator import define, differentiably, pushforward, transforming, wants_gradient
+from ._operator import Kept, define, differentiably, pushforward, transforming, wants_gradient
 from ._vmap import folding
 from .prelu import reference as prelu_reference
 
@@ -17,6 +17,36 @@ Activation = Literal["relu", "prelu"] | None
 #: What the operator calls the activations.
 _ACTIVATIONS = {None: 0, "relu": 1, "prelu": 2}
 _RELU, _PRELU = 1, 2
+
+
+def _fake_linear(x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
+    return x.new_empty(x.shape[0], w.shape[0])
+
+
+def _fake_linear_backward(dy: Tensor, x: Tensor, w: Tensor, *needs: bool) -> tuple[Tensor, Tensor, Tensor]:
+    dx, dw, db = needs
+    return x.new_empty(x.shape if dx else 0), w.new_empty(w.shape if dw else 0), w.new_empty(w.shape[:1] if db else 0)
+
+
+def _linear_backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    x, w = ctx.saved_tensors
+    needs = ctx.needs_input_grad[:3]
+    if is_grad_enabled():
+        dx, dw, db = differentiably(torch.nn.functional.linear, (x, w, _any_bias(w)), needs, dy)
+        return dx, dw, db
+    dx, dw, db = _raw_linear_backward(dy, x, w, *needs)
+    needs_dx, needs_dw, needs_db = needs
+    return dx if needs_dx else None, dw if needs_dw else None, db if needs_db else None
+
+
+def _linear_jvp(ctx: Any, *tangents: Tensor | None) -> Tensor:
+    x, w = ctx.saved_tensors
+    return pushforward(torch.nn.functional.linear, (x, w, _any_bias(w)), tangents)
+
+
+def _any_bias(w: Tensor) -> Tensor:
+    """In the bias' place: no derivative depends on what it was, which so need not be kept."""
+    return w.new_zeros(w.shape[0])
 
 
 def _fake(
@@ -82,9 +112,19 @@ def reference(x: Tensor, w: Tensor, b: Tensor | None, alpha: Tensor | None, acti
     return z if alpha is None else prelu_reference(z, alpha)
 
 
+plain = define(
+    "ferrolayer::linear",
+    fake=_fake_linear,
+    save=Kept("x", "w"),
+    backward=_linear_backward,
+    jvp=_linear_jvp,
+    vmap=folding(0),
+    casts=True,
+)
+_raw_linear_backward = define("ferrolayer::linear_backward", fake=_fake_linear_backward).raw
 dense = define("ferrolayer::dense", fake=_fake, save=_save, backward=_backward, jvp=_jvp, vmap=folding(0), casts=True)
 _raw_backward = define("ferrolayer::dense_backward", fake=_fake_backward).raw
-_raw, _eager = dense.raw, dense.eager
+_raw, _eager, _plain_eager = dense.raw, dense.eager, plain.eager
 
 
 def linear(
@@ -109,8 +149,7 @@ def linear(
         `(*, out_features)`.
     """
     if activation is None and alpha is None and not is_dynamo_compiling() and input.dim() == 2:
-        # Without an activation the operator saves nothing, asked or not.
-        y = _eager(input, weight, bias, None, 0, True)
+        y = _plain_eager(input, weight, bias)
         if y is not None:
             return y  # type: ignore[no-any-return]
     return _linear(input, weight, bias, activation, alpha)
@@ -138,9 +177,12 @@ def _linear(x: Tensor, w: Tensor, b: Tensor | None, activation: Activation, alph
         # Sums of nothing, and of no outputs, are none of the kernels' business.
         y = reference(*arguments)
     elif is_compiling() or transforming():
-        y = dense(*arguments, True)[0]
+        y = plain(rows, w, b) if activation is None else dense(*arguments, True)[0]
+    elif activation is None:
+        # Autocast is done with, where it may be that this does not serve.
+        y = _plain_eager(rows, w, b)
+        y = plain(rows, w, b) if y is None else y
     elif wants_gradient(arguments):
-        # Autocast is done with, where it may be that `_eager` does not serve.
         y = _eager(*arguments, True)
         y = dense.apply(*arguments, True)[0] if y is None else y
     else:

@@ -6,6 +6,7 @@ mod avg_pool;
 mod dense;
 mod gaussian_pool;
 mod indices;
+mod linear;
 mod max_pool;
 mod prelu;
 mod relu;
@@ -15,7 +16,7 @@ mod stochastic_pool;
 use ferrolayer_torch::{Entry, operators};
 
 /// All of them.
-pub const ALL: [Entry; 21] = operators![
+pub const ALL: [Entry; 23] = operators![
     add2::Forward,
     avg_pool::Backward,
     avg_pool::Forward,
@@ -23,6 +24,8 @@ pub const ALL: [Entry; 21] = operators![
     dense::Forward,
     gaussian_pool::Backward,
     gaussian_pool::Forward,
+    linear::Backward,
+    linear::Forward,
     max_pool::Backward,
     max_pool::FlatIndices,
     max_pool::Forward,
