@@ -182,7 +182,7 @@ def test_the_compiled_side(monkeypatch: pytest.MonkeyPatch) -> None:
         torch, "compile", lambda function, **options: compile_(function, backend="aot_eager", **options)
     )
     cpu = torch.device("cpu")
-    (case,) = cases(["prelu"], which="tiny", batch=1)
+    (case,) = cases(["prelu"], which="tiny")
     for pass_ in passes("prelu"):
         row = Bench(cpu, machine(cpu), CpuTimer(1), runs=1, compiled=True).row(case, pass_, "f32", "NCHW")
         assert row.compiled_us is not None and row.compiled_ratio is not None
@@ -196,7 +196,7 @@ def test_both_sides_compute_the_same(op: str, layout: str) -> None:
         pytest.skip("no image")
     torch.manual_seed(0)
     format_ = torch.channels_last if layout == "NHWC" else torch.contiguous_format
-    for case in cases([op], which="tiny", batch=1):
+    for case in cases([op], which="tiny"):
         inputs = case.inputs(
             lambda shape: torch.randn(shape).contiguous(
                 memory_format=format_ if len(shape) == 4 else torch.contiguous_format
@@ -215,7 +215,7 @@ def test_both_sides_compute_the_same(op: str, layout: str) -> None:
 
 def test_stochastic_pooling_beside_its_composition() -> None:
     """Draws differ; each side takes an element of the window, and both have the same mean."""
-    (case,) = cases(["stochastic_pool"], which="tiny", batch=1)
+    (case,) = cases(["stochastic_pool"], which="tiny")
     (x,) = case.inputs(torch.randn)
     windows = x.unfold(2, 2, 2).unfold(3, 2, 2).flatten(4).relu()
     for side in (case.ours(True), case.theirs(True)):
@@ -275,7 +275,7 @@ def test_sizes_go_from_1_kb_to_the_largest() -> None:
 
 
 def test_a_sweep_is_of_many_geometries() -> None:
-    found = cases(["max_pool", "avg_pool", "stochastic_pool", "gaussian_pool"], which="sweep", batch=1)
+    found = cases(["max_pool", "avg_pool", "stochastic_pool", "gaussian_pool"], which="sweep")
     for case in found:
         assert min(case.output_shape) > 0, case
     pooled = [case for case in found if case.op == "max_pool"]
@@ -294,6 +294,17 @@ def test_targets_are_for_their_rows_alone() -> None:
     short = gpu_row(ours=50.0, target=0.9)
     told = report.summary([short, gpu_row(ours=0.02, target=0.9)])
     assert "targets: 1 of 2 rows reach theirs" in told and "<0.90" in report.line(short)
+
+
+def test_products_have_goals_of_their_own_on_the_cpu() -> None:
+    assert [shape for shape, _ in shapes.of("dense", "targets", cpu=True)] == [(n, n, n) for n in (64, 512, 512, 2048)]
+    assert shapes.of("dense", "targets") == []
+    assert shapes.of("dense", "tables", cpu=True)[0][0] == (102, 1024, 1024)  # elsewhere a tenth of the batch
+    machine = dataclasses.replace(gpu_row().machine, device="cpu")
+    some = (("dense", 12.0), ("dense", 10.5), ("prelu", 12.0))  # PyTorch takes 10
+    told = report.summary([gpu_row(ours, op=op, machine=machine) for op, ours in some])
+    assert "on the CPU: 1 of 2 rows within 1.1 times eager PyTorch's time" in told
+    assert "on the CPU: 1 of 1 rows within 1.5 times eager PyTorch's time" in told
 
 
 SAMPLES = Path(__file__).parents[2] / "tests/bench"

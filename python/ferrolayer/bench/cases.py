@@ -144,14 +144,9 @@ def layouts(op: str) -> tuple[str, ...]:
     return ("flat",) if op in ("relu", "add2", "scale_add") else ("NCHW", "NHWC")
 
 
-def cases(ops: Sequence[str], *, which: str, batch: float) -> list[Case]:
-    """The cases of these ops: `which` as in `shapes.of`; batches are `batch` times as large."""
-    found = []
-    for op in ops:
-        for shape, options in shapes.of(op, which):
-            shape = (max(1, round(batch * shape[0])), *shape[1:])
-            found.append(Case(op, shape, options))
-    return found
+def cases(ops: Sequence[str], *, which: str, cpu: bool = False) -> list[Case]:
+    """The cases of these ops: `which` and `cpu` as in `shapes.of`."""
+    return [Case(op, shape, options) for op in ops for shape, options in shapes.of(op, which, cpu=cpu)]
 
 
 def sizes(ops: Sequence[str], largest: int, size: int) -> list[Case]:

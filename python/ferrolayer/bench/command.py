@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 TYPES = ("f32", "f16", "bf16")
 LAYOUTS = ("NCHW", "NHWC")
 PASSES = ("forward", "backward", "inference")
-CPU_BATCH = 0.1
-"""On the CPU batches are a tenth of the GPU's."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -204,8 +202,7 @@ def _plan(arguments: argparse.Namespace, device: torch.device) -> Iterator[tuple
         if arguments.sizes:
             some = sizes([op], 64 << 20 if cpu else 8 << 30, DTYPES[types[0]].itemsize)
         else:
-            which = _which(arguments, cpu)
-            some = cases([op], which=which, batch=CPU_BATCH if cpu and which != "tiny" else 1)
+            some = cases([op], which=_which(arguments, cpu), cpu=cpu)
         for case in some:
             # A series of sizes is of one type and one layout.
             for dtype in types[:1] if arguments.sizes else types:

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .rows import Machine, Row, Times
-from .shapes import label
+from .shapes import cpu_goal, label
 
 LEVEL = 0.02
 """Times that differ by no more are level."""
-CPU_GOAL = 1.5
-"""Of eager PyTorch's time on the CPU with as many threads, what ours is to take at most."""
 
 HEAD = (
     f"{'op':<15} {'pass':<9} {'type':<4} {'lay.':<4} {'shape':<14} {'options':<22} "
@@ -63,10 +61,11 @@ def summary(rows: Sequence[Row]) -> str:
         lines += [f"  {ratio:6.2f} times its time: {_name(row)}" for ratio, row in behind[:10]]
         if len(behind) > 10:
             lines.append(f"  and {len(behind) - 10} more")
-    on_cpu = [row.ratio for row in rows if row.machine.device == "cpu" and row.ratio is not None]
-    if on_cpu:
-        within = sum(ratio <= CPU_GOAL for ratio in on_cpu)
-        lines.append(f"on the CPU: {within} of {len(on_cpu)} rows within {CPU_GOAL} times eager PyTorch's time")
+    on_cpu = [row for row in rows if row.machine.device == "cpu" and row.ratio is not None]
+    for goal in sorted({cpu_goal(row.op) for row in on_cpu}):
+        ratios = [row.ratio for row in on_cpu if cpu_goal(row.op) == goal]
+        within = sum(ratio <= goal for ratio in ratios)
+        lines.append(f"on the CPU: {within} of {len(ratios)} rows within {goal} times eager PyTorch's time")
     judged_targets = [row for row in rows if row.reached is not None]
     if judged_targets:
         missed = sorted((row for row in judged_targets if not row.reached), key=lambda row: row.share - row.target)

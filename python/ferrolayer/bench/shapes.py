@@ -1,7 +1,8 @@
 """The shapes that are measured: those of `shapes.json`, which the library's own bench measures too.
 
 Of each op it has `tiny` ones for tests, those of the `tables` in `docs/perf`, `all` the others that are always
-measured, and a wider `sweep`; and the share of the copy rate that some of the tables' are to reach.
+measured, and a wider `sweep`; the share of the copy rate that some of the tables' are to reach; and, of products,
+those that have a goal on the CPU.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ OPS = ("relu", "add2", "scale_add", "prelu", "max_pool", "avg_pool", "stochastic
 
 Shape = tuple[tuple[int, ...], dict[str, Any]]
 
+CPU_BATCH = 0.1
+"""Of the GPU's batches, what the CPU gets."""
 ALLOWANCE = 0.05
 """By how much less of the copy rate is enough in 16 bits, and with the channels last."""
 
@@ -25,14 +28,25 @@ def _file() -> dict[str, Any]:
     return json.loads(Path(__file__).with_name("shapes.json").read_text())
 
 
-def of(op: str, which: str) -> list[Shape]:
-    """The shapes of an op, with options: `tiny`, `tables`, `sweep`, `targets`; `all` begins with the tables'."""
-    if which == "targets":
+def of(op: str, which: str, *, cpu: bool = False) -> list[Shape]:
+    """The shapes of an op, with options: `tiny`, `tables`, `sweep`, `targets`; `all` begins with the tables'.
+
+    For the `cpu` a tenth of the GPU's batches; `tiny` ones, and products that have a goal there, as they are.
+    """
+    (group,) = (group for group in _file()["groups"] if op in group["ops"])
+    batch = CPU_BATCH if cpu and which != "tiny" else 1
+    if which == "targets" and cpu and "targets_on_cpu" in group:
+        found, batch = group["targets_on_cpu"], 1
+    elif which == "targets":
         found = [(goal["shape"], goal["options"]) for goal in _file()["targets"] if goal["op"] == op]
     else:
-        (group,) = (group for group in _file()["groups"] if op in group["ops"])
         found = group["tables"] + group["all"] if which == "all" else group[which]
-    return [(tuple(shape), options) for shape, options in found]
+    return [((max(1, round(batch * shape[0])), *shape[1:]), options) for shape, options in found]
+
+
+def cpu_goal(op: str) -> float:
+    """Of eager PyTorch's time on the CPU with as many threads, what ours is to take at most."""
+    return 1.1 if op == "dense" else 1.5
 
 
 def target(
