@@ -5,13 +5,13 @@ use rayon::prelude::*;
 
 /// Items that threads take turns at, several `together`: the least that is worth a thread's while.
 ///
-/// Where all of them are one turn, the calling thread does it: handing it to one of rayon's and waiting takes several
-/// microseconds, more than a small pass takes.
+/// Where all of them are one turn, or rayon has one thread, the calling thread does it: handing it to one of rayon's and
+/// waiting takes several microseconds, more than a small pass takes, and another processor's caches have the data then.
 pub(crate) trait Tasks: IndexedParallelIterator {
     /// Calls `f` with each.
     #[inline]
     fn run(self, together: usize, f: impl Fn(Self::Item) + Send + Sync) {
-        if self.len() > together {
+        if is_shared(self.len(), together) {
             return self.with_min_len(together).for_each(f);
         }
         self.with_producer(ForEach(f));
@@ -25,7 +25,7 @@ pub(crate) trait Tasks: IndexedParallelIterator {
         init: impl Fn() -> S + Send + Sync,
         f: impl Fn(&mut S, Self::Item) + Send + Sync,
     ) {
-        if self.len() > together {
+        if is_shared(self.len(), together) {
             return self.with_min_len(together).for_each_init(init, f);
         }
         let mut state = init();
@@ -35,7 +35,7 @@ pub(crate) trait Tasks: IndexedParallelIterator {
     /// All of them, in order.
     #[inline]
     fn gather(self, together: usize) -> Vec<Self::Item> {
-        if self.len() > together {
+        if is_shared(self.len(), together) {
             return self.with_min_len(together).collect();
         }
         self.with_producer(Collect)
@@ -43,6 +43,10 @@ pub(crate) trait Tasks: IndexedParallelIterator {
 }
 
 impl<I: IndexedParallelIterator> Tasks for I {}
+
+fn is_shared(items: usize, together: usize) -> bool {
+    items > together && rayon::current_num_threads() > 1
+}
 
 /// Calls a function with each item, on the thread that is here.
 struct ForEach<F>(F);
