@@ -22,8 +22,6 @@
 //! With parts of 64 × 64 a thread keeps 128 sums, so that a multiprocessor has eight warps. Bound by the tensor cores where
 //! shared memory and the L2 cache keep up.
 
-use core::num::NonZeroU32;
-
 use cuda_std::arch::sm_80::{
     Half, cp_async_commit, cp_async_wait, cp_async_wait_all, cp_async16_zero_fill, ldmatrix_x4, ldmatrix_x4_trans,
     mma_m16n8k16,
@@ -31,6 +29,7 @@ use cuda_std::arch::sm_80::{
 use cuda_std::prelude::*;
 
 use super::LARGE;
+use super::order::{GROUP, divide};
 use super::product::{Epilogue, Shape};
 use super::quad::Quad;
 
@@ -40,8 +39,6 @@ pub const WIDE: u32 = 256;
 pub const DEPTH: u32 = 32;
 /// Elements of a piece, 16 bytes. Rows of both operands are a multiple of it.
 pub const PIECE: u32 = 8;
-/// Rows of tiles that blocks which run at the same time take.
-const GROUP: u32 = 16;
 
 /// Rows of a tile.
 pub const fn rows(tile: u32) -> u32 {
@@ -223,10 +220,6 @@ impl<T: Half, const TILE: u32, const ROWS: bool, const DEPTH_INNER: bool> Operan
 /// The first row and column of the block's tile.
 #[inline(always)]
 fn first_of_tile<const TILE: u32>(shape: Shape) -> [u32; 2] {
-    let divide = |a: u32, b: u32| match NonZeroU32::new(b) {
-        Some(b) => (a / b, a % b),
-        None => (0, 0),
-    };
     let (down, across) = (shape.rows.div_ceil(rows(TILE)), shape.columns.div_ceil(columns(TILE)));
     let (group, within) = divide(thread::block_idx_x(), GROUP * across);
     let first = group * GROUP;

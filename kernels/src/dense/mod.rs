@@ -21,6 +21,7 @@
 //! as each kernel says, that of small tiles with x and y swapped where [`columns_along_x`].
 
 pub mod mma;
+mod order;
 pub mod product;
 mod quad;
 pub mod split;

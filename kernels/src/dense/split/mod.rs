@@ -11,10 +11,9 @@
 //! Threads take eight elements at a time, twice, one block's worth apart, and all blocks go over a matrix together.
 //! Bound by memory: 4 bytes are read for an element and 6 written.
 
-use core::num::NonZeroU32;
-
 use cuda_std::prelude::*;
 
+use super::order::divide;
 use super::quad::Quad;
 use super::wgmma::{DEPTH, ROWS};
 
@@ -309,14 +308,5 @@ pub unsafe fn dense_dw_split(
             shape,
             splits,
         )
-    }
-}
-
-/// `a / b` and the rest; `b` is not 0.
-#[inline(always)]
-fn divide(a: u32, b: u32) -> (u32, u32) {
-    match NonZeroU32::new(b) {
-        Some(b) => (a / b, a % b),
-        None => (0, 0),
     }
 }

@@ -6,12 +6,11 @@
 use cuda_std::arch::sm_90a::{MBarrier, fence_barrier_init};
 use cuda_std::prelude::*;
 
+use super::super::order::{GROUP, Tile, divide};
 use super::super::product::Shape;
 use super::super::wgmma::{DEPTH, ROWS};
-use super::{COLUMNS, PARTS, STAGE, STAGES, STORED, divide};
+use super::{COLUMNS, PARTS, STAGE, STAGES, STORED};
 
-/// Rows of tiles that blocks which run at the same time take.
-const GROUP: u32 = 16;
 /// Warps that multiply.
 const WARPS: u32 = ROWS / STORED[0];
 
@@ -25,19 +24,6 @@ pub struct Order {
     count: u32,
     /// The block's next.
     number: u32,
-}
-
-/// A tile, over a part of the depth.
-#[derive(Clone, Copy)]
-pub struct Tile {
-    pub row: u32,
-    pub column: u32,
-    /// Which part.
-    pub split: u32,
-    /// Where it begins.
-    pub depth: u32,
-    /// Its slices, at least one.
-    pub slices: u32,
 }
 
 impl Order {

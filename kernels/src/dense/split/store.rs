@@ -4,10 +4,10 @@
 
 use cuda_std::prelude::*;
 
+use super::super::order::Tile;
 use super::super::product::{Epilogue, Shape};
 use super::super::quad::Quad;
 use super::product::Total;
-use super::ring::Tile;
 use super::{PRODUCT_SCALE, STORED};
 
 /// Where results go.

@@ -6,9 +6,9 @@ use cuda_std::arch::sm_80::Half;
 use cuda_std::arch::sm_90a::{Sums, pack, rank_in_cluster, stmatrix_x4, store4_in, sync_cluster};
 use cuda_std::prelude::*;
 
+use super::super::order::Tile;
 use super::super::product::{Epilogue, Shape};
 use super::super::{IDENTITY, PRELU_EACH, RELU};
-use super::order::Tile;
 use super::{PIECE, STORED, WARP_ROWS, WARPS};
 
 /// Where results go.

@@ -3,16 +3,12 @@
 //! Blocks that run at the same time take [`GROUP`] rows of tiles and as many columns as there are blocks for: they share
 //! operands in the L2 cache. All tiles of one part of the depth come before those of the next.
 
-use core::num::NonZeroU32;
-
 use cuda_std::arch::sm_90a::rank_in_cluster;
 use cuda_std::prelude::*;
 
+use super::super::order::{GROUP, Tile, divide};
 use super::super::product::Shape;
 use super::{DEPTH, ROWS, cluster, sharing};
-
-/// Rows of tiles that blocks which run at the same time take.
-const GROUP: u32 = 16;
 
 /// All that a launch has to do, and how far a thread has come with the block's part of it.
 #[derive(Clone, Copy)]
@@ -24,28 +20,6 @@ pub struct Order<const COLUMNS: u32, const PARTS: u32> {
     count: u32,
     /// The block's next.
     number: u32,
-}
-
-/// A tile, over a part of the depth.
-#[derive(Clone, Copy)]
-pub struct Tile {
-    pub row: u32,
-    pub column: u32,
-    /// Which part.
-    pub split: u32,
-    /// Where it begins.
-    pub depth: u32,
-    /// Its slices, at least one but in a cluster that shares the depth.
-    pub slices: u32,
-}
-
-/// `a / b` and the rest; of 0, which there is none of, 0.
-#[inline(always)]
-fn divide(a: u32, b: u32) -> (u32, u32) {
-    match NonZeroU32::new(b) {
-        Some(b) => (a / b, a % b),
-        None => (0, 0),
-    }
 }
 
 impl<const COLUMNS: u32, const PARTS: u32> Order<COLUMNS, PARTS> {
