@@ -21,6 +21,7 @@ pub mod max_pool;
 pub mod patch;
 pub mod permute;
 pub mod philox;
+pub mod pieces;
 pub mod prelu;
 mod reduce;
 pub mod relu;

@@ -209,5 +209,13 @@ pub fn patched() -> Vec<([usize; 4], Window)> {
         ([2, 3, 21, 17], Window::new([13, 5]).stride([4, 3]).padding([6, 2])),
         ([1, 2, 9, 90], Window::new([7, 40]).stride([2, 25]).padding([3, 20])),
         ([2, 3, 13, 13], Window::new([2, 2]).stride([2, 2]).padding([1, 1])),
+        // Windows whole in registers: rows of a multiple of four elements and not, padded by as many too, more than a block, and
+        // windows that end past the image.
+        ([3, 2, 8, 20], Window::new([4, 4])),
+        ([5, 13, 11, 23], Window::new([4, 4]).padding([1, 2]).ceil_mode(true)),
+        ([2, 3, 9, 12], Window::new([4, 4]).padding([2, 0]).ceil_mode(true)),
+        ([2, 3, 16, 24], Window::new([8, 8])),
+        ([4, 11, 19, 45], Window::new([8, 8]).padding([4, 3]).ceil_mode(true)),
+        ([1, 2, 20, 12], Window::new([8, 8]).padding([1, 0]).ceil_mode(true)),
     ]
 }

@@ -384,6 +384,24 @@ macro_rules! for_padded {
 }
 pub(crate) use for_padded;
 
+/// Runs a block, which returns, with the size of a row-major window as a constant and what a launch by pieces takes, if there are
+/// kernels for such.
+macro_rules! for_apart {
+    ($window:expr => $size:ident, $pattern:pat, $body:block) => {
+        $crate::ops::window::for_apart!(@ $window => $size = 4, $pattern, $body);
+        $crate::ops::window::for_apart!(@ $window => $size = 8, $pattern, $body);
+    };
+    (@ $window:expr => $size:ident = $a:literal, $pattern:pat, $body:block) => {
+        if $window.size == [$a, $a]
+            && let Some($pattern) = kernels::pieces::Pieces::apart(&$window)
+        {
+            const $size: u32 = $a;
+            $body
+        }
+    };
+}
+pub(crate) use for_apart;
+
 /// Runs a block, which returns, with the stride of a row-major window and its whole groups of as many rows and columns as constants, if
 /// there are kernels for such.
 macro_rules! for_groups {
@@ -435,6 +453,8 @@ pub(crate) enum Kernels {
     Bands,
     /// The same, two columns a thread.
     Pairs,
+    /// By whole windows in registers.
+    Pieces,
     /// By bands, for any window.
     AnyBands,
     /// A warp an output.
@@ -461,6 +481,7 @@ impl Kernels {
                 Self::Pairs => {
                     "by bands of rows in shared memory, of a size compiled in, two columns a thread: rows are a multiple of four"
                 }
+                Self::Pieces => "by whole windows in registers, of a size compiled in, which do not overlap",
                 Self::AnyBands => {
                     "by bands of rows in shared memory, which have room; the size has no kernel of its own"
                 }

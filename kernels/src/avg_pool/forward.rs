@@ -9,6 +9,7 @@ use crate::band::slide::{slide, stage};
 use crate::band::{self, Bands, Staged, inputs_of, pairs};
 use crate::elementwise::get;
 use crate::patch::{self, Patches};
+use crate::pieces::{self, Pieces, Planes, columns};
 use crate::warps::{self, Warps};
 use crate::window::{FEWER_BLOCKS, MIN_BLOCKS, Nchw, Nhwc, Order, Pixel, THREADS, Tiling, Window};
 
@@ -221,6 +222,47 @@ pub unsafe fn avg_pool_forward_columns<T: Storage, const STRIDE: usize, const GR
             y.store(output + (line * window.output[1] + column) as usize, T::from_f32(sum / of));
         });
     }
+}
+
+/// As [`avg_pool_forward`], by [pieces](crate::pieces), for windows of `SIZE` by `SIZE` positions that do not overlap: a thread has
+/// a window of 4×4, or half of one of 8×8.
+///
+/// # Safety
+/// The module's, but for the tiling; the window is such, and as far apart as its size; memory begins at multiples of 16 bytes, and
+/// `pieces` are of it, with the launch's grid.
+#[kernel(
+    block = pieces::BLOCK,
+    min_blocks = pieces::blocks(SIZE),
+    instances(T = [f32, f16, bf16], SIZE = [4, 8])
+)]
+pub unsafe fn avg_pool_forward_apart<T: Storage, const SIZE: u32>(
+    x: Global<T>,
+    y: GlobalMut<T>,
+    window: Window<Nchw>,
+    divisor: Divisor,
+    pieces: Pieces,
+) {
+    let planes = Planes::of(&window);
+    let piece = pieces.piece::<SIZE>(&planes, 0);
+    // SAFETY: the caller's.
+    let values = unsafe { pieces.load::<T, SIZE, SIZE>(x, &planes, piece, T::from_f32(0.0)) };
+    let mut sum = 0.0;
+    unrolled!(I in [0 1 2 3 4 5 6 7] {
+        if (I as u32) < SIZE {
+            let [a, b, c, d] = values[I].map(T::to_f32);
+            sum += (a + b) + (c + d);
+        }
+    });
+    let halves = SIZE / columns(SIZE);
+    if halves == 2 {
+        // The other half is the next thread's; both belong to one warp.
+        sum += warp::shuffle_xor(sum, 1);
+    }
+    let (row, column) = (piece.row, piece.number / halves);
+    let of = divisor.of(divisor.counted(&window, 0, row), divisor.counted(&window, 1, column));
+    let output = window.output_plane(piece.plane) + row as usize * window.output_line() + column as usize;
+    // SAFETY: stored only where the output exists; the first of its threads has it.
+    unsafe { y.store_if(piece.there & piece.number.is_multiple_of(halves), output, T::from_f32(sum / of)) };
 }
 
 /// As [`avg_pool_forward`], [a warp an output](crate::warps).

@@ -5,7 +5,8 @@
 //! neighbouring columns, or channels where these are last. It visits the positions inside the image in row-major order.
 //! That is any layout's and any size's. Where rows have room in shared memory, row-major images go by [bands](crate::band),
 //! and common windows with the channels last by [patches](crate::patch); of 16 bits common windows go two at once, by
-//! [fours](crate::patch::quads) or by [octets](crate::patch::octets) of channels. Backward is [`route`](crate::route)'s.
+//! [fours](crate::patch::quads) or by [octets](crate::patch::octets) of channels; larger windows that do not overlap go by
+//! [pieces](crate::pieces). Backward is [`route`](crate::route)'s.
 //!
 //! Maxima are compared as `f32`, and are elements of the input: nothing is rounded.
 //!
@@ -17,10 +18,12 @@
 //! many of `window.output`; `tiling` is over the outputs, and the launch has its grid and block; `window` keeps its
 //! promises; indices of type `P` can name its positions.
 
+mod apart;
 mod large;
 mod octets;
 mod small;
 
+pub use apart::*;
 use cuda_std::prelude::*;
 pub use large::*;
 pub use octets::*;

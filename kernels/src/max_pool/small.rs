@@ -171,22 +171,29 @@ pub unsafe fn max_pool_forward_pairs<T: Storage, const SIZE: usize, const PADDIN
 /// ask of each, and additions have a unit of their own. With the channels last, where a thread keeps four of everything, there
 /// are not the registers for it.
 #[derive(Clone, Copy)]
-struct Seen {
-    maximum: Maximum,
-    sum: f32,
+pub(super) struct Seen {
+    pub maximum: Maximum,
+    pub sum: f32,
 }
 
 impl Seen {
+    /// Of one number.
+    #[inline(always)]
+    pub fn of(value: f32, position: u32) -> Self {
+        Self { maximum: Maximum { value, position }, sum: value }
+    }
+
+    /// This and what comes after it.
+    #[inline(always)]
+    pub fn or(self, value: f32, position: u32) -> Self {
+        Self { maximum: self.maximum.or_greater(value, position), sum: self.sum + value }
+    }
+
     /// Of a row of a window, by columns.
     #[inline(always)]
     fn of_row<const SIZE: usize>(values: [f32; SIZE]) -> Self {
-        let mut seen = Self { maximum: Maximum { value: values[0], position: 0 }, sum: values[0] };
-        unrolled!(J in [1 2] {
-            if J < SIZE {
-                seen.maximum = seen.maximum.or_greater(values[J], J as u32);
-                seen.sum += values[J];
-            }
-        });
+        let mut seen = Self::of(values[0], 0);
+        unrolled!(J in [1 2] { if J < SIZE { seen = seen.or(values[J], J as u32); } });
         seen
     }
 
@@ -207,7 +214,7 @@ impl Seen {
     /// Whether the window wants looking at again, by [`any_window`]: for a NaN, or where all are minus infinity, as is what lies
     /// outside.
     #[inline(always)]
-    fn again(self) -> bool {
+    pub fn again(self) -> bool {
         self.sum.is_nan() | (self.maximum.value == f32::NEG_INFINITY)
     }
 }

@@ -1,21 +1,23 @@
 use cuda_std::launch::LaunchDims;
 use kernels::avg_pool::{
     AvgPoolBackward, AvgPoolBackwardAny, AvgPoolBackwardBand, AvgPoolBackwardGroups, AvgPoolBackwardOctets,
-    AvgPoolBackwardPairs, AvgPoolBackwardPatch, AvgPoolForward, AvgPoolForwardBand, AvgPoolForwardColumns,
-    AvgPoolForwardOctets, AvgPoolForwardPairs, AvgPoolForwardPatch, AvgPoolForwardQuads, AvgPoolForwardWarp, Divisor,
-    given_width,
+    AvgPoolBackwardPairs, AvgPoolBackwardPatch, AvgPoolForward, AvgPoolForwardApart, AvgPoolForwardBand,
+    AvgPoolForwardColumns, AvgPoolForwardOctets, AvgPoolForwardPairs, AvgPoolForwardPatch, AvgPoolForwardQuads,
+    AvgPoolForwardWarp, Divisor, given_width,
 };
 use kernels::band::Bands;
 use kernels::band::any::Lines;
 use kernels::patch::Patches;
 use kernels::patch::quads::{self, Quads};
+use kernels::pieces;
 use kernels::warps::{self, Warps};
 use kernels::window::{Covering, Nchw, Nhwc, Order, Tiling, Window};
 
 use super::{Averages, Backward, Forward};
 use crate::device::{Gpu, OnGpu, for_half, for_storage};
 use crate::ops::window::{
-    Choice, Kernels, band_dims, channels_last, for_columns, for_groups, for_order, for_padded, for_slide, row_major,
+    Choice, Kernels, band_dims, channels_last, for_apart, for_columns, for_groups, for_order, for_padded, for_slide,
+    row_major,
 };
 use crate::{Layout, Real, Result};
 
@@ -84,6 +86,12 @@ impl<T: Real> OnGpu for Forward<'_, T> {
                         let forward = AvgPoolForwardBand::<S, SIZE, STRIDE> { x, y, window, divisor, bands };
                         // SAFETY: as below; the window is such.
                         return unsafe { gpu.launch(band_dims(launch), forward) };
+                    });
+                    for_apart!(window => SIZE, (pieces, blocks), {
+                        let _why = Kernels::Pieces.because(&window);
+                        let forward = AvgPoolForwardApart::<S, SIZE> { x, y, window, divisor, pieces };
+                        // SAFETY: as below; the window is such, and the pieces are its own.
+                        return unsafe { gpu.launch(LaunchDims::new(blocks, pieces::BLOCK), forward) };
                     });
                 }
                 if let Some(window) = channels_last(&window) {

@@ -3,11 +3,12 @@ use cuda_std::prelude::Storage;
 use kernels::band::Bands;
 use kernels::band::any::Lines;
 use kernels::max_pool::{
-    MaxPoolFlatIndices, MaxPoolForward, MaxPoolForwardBand, MaxPoolForwardColumns, MaxPoolForwardOctets,
-    MaxPoolForwardPairs, MaxPoolForwardPatch, MaxPoolForwardQuads, MaxPoolForwardWarp,
+    MaxPoolFlatIndices, MaxPoolForward, MaxPoolForwardApart, MaxPoolForwardBand, MaxPoolForwardColumns,
+    MaxPoolForwardOctets, MaxPoolForwardPairs, MaxPoolForwardPatch, MaxPoolForwardQuads, MaxPoolForwardWarp,
 };
 use kernels::patch::Patches;
 use kernels::patch::quads::{self, Quads};
+use kernels::pieces;
 use kernels::warps::{self, Warps};
 use kernels::window::{Covering, Divider, Nchw, Nhwc, Order, Position, Tiling, Window};
 
@@ -15,7 +16,7 @@ use super::{FlatIndices, Forward, Indices};
 use crate::device::{Gpu, OnGpu, for_half, for_storage};
 use crate::ops::route::for_indices;
 use crate::ops::window::{
-    Choice, Kernels, band_dims, channels_last, for_columns, for_order, for_padded, for_slide, row_major,
+    Choice, Kernels, band_dims, channels_last, for_apart, for_columns, for_order, for_padded, for_slide, row_major,
 };
 use crate::{Layout, Real, Result};
 
@@ -78,6 +79,12 @@ impl<T: Real> OnGpu for Forward<'_, T> {
                         let forward = MaxPoolForwardBand::<S, SIZE, STRIDE> { x, y, indices, window, bands };
                         // SAFETY: as `any_window`'s; the window is such.
                         return unsafe { gpu.launch(band_dims(launch), forward) };
+                    });
+                    for_apart!(window => SIZE, (pieces, blocks), {
+                        let _why = Kernels::Pieces.because(&window);
+                        let forward = MaxPoolForwardApart::<S, SIZE> { x, y, indices, window, pieces };
+                        // SAFETY: as `any_window`'s; the window is such, and the pieces are its own.
+                        return unsafe { gpu.launch(LaunchDims::new(blocks, pieces::BLOCK), forward) };
                     });
                 }
                 if let Some(window) = channels_last(&window) {

@@ -2,7 +2,8 @@
 
 use cuda_std::launch::LaunchDims;
 use kernels::gaussian_pool::Geometry;
-use kernels::gaussian_pool::direct::{DIRECT_BLOCK, Direct, GaussianPoolForwardDirect, Plan as DirectPlan};
+use kernels::gaussian_pool::direct::{Direct, GaussianPoolForwardDirect, Plan as DirectPlan};
+use kernels::pieces::BLOCK;
 
 use super::super::Forward;
 use super::super::plan::Plan;
@@ -52,7 +53,7 @@ impl<T: Real> Forward<'_, T> {
         let plan = &self.plan;
         let _why = super::because(plan, "by whole windows of a size compiled in, a thread each or a few");
         let (op, direct) = (plan.op, launch.direct);
-        let dims = LaunchDims::new(launch.blocks, DIRECT_BLOCK).with_shared(launch.shared_bytes);
+        let dims = LaunchDims::new(launch.blocks, BLOCK).with_shared(launch.shared_bytes);
         for_storage!(T as S, op, "x", gpu, {
             let (x, y) = (self.x.gpu::<S>(op, "x")?, self.y.gpu_mut::<S>(op, "y")?);
             let (mean, var) = (self.mean.gpu::<f32>(op, "mean")?, self.var.gpu::<f32>(op, "var")?);

@@ -1,0 +1,189 @@
+//! Small windows of a known size over row-major planes that follow each other: a thread has whole windows in registers.
+//!
+//! A *piece* is what a thread loads of a window's rows: up to four columns, which are two windows of two columns, one of three
+//! or four, or half of one of eight. A piece whose rows begin at multiples of four elements is loaded by vectors. Neighbouring
+//! threads have neighbouring pieces. All that a thread loads is under way before any of it is used, there is no shared memory,
+//! and nothing waits for another thread: what windows that share nothing want.
+
+use cuda_std::prelude::*;
+
+use crate::window::{Divider, Nchw, Window};
+
+/// Threads of a block.
+pub const BLOCK: u32 = 256;
+/// Rows of a window, at most.
+pub(crate) const ROWS: usize = 8;
+/// Columns of a piece, at most.
+pub(crate) const COLUMNS: usize = 4;
+
+/// The elements of a piece.
+pub(crate) type Elements<T> = [[T; COLUMNS]; ROWS];
+
+/// Columns of a piece of a window of so many.
+pub(crate) const fn columns(size: u32) -> u32 {
+    if size == 3 { 3 } else { 4 }
+}
+
+/// Pieces of a thread: what keeps memory busy without more registers than some.
+pub(crate) const fn each(size: u32) -> usize {
+    if size < 4 { 2 } else { 1 }
+}
+
+/// Blocks that fit on a multiprocessor, as many as leave each thread the registers it needs.
+pub(crate) const fn blocks(size: u32) -> u32 {
+    if size == 8 { 3 } else { 4 }
+}
+
+/// The planes that windows are laid over; pairs are `[vertical, horizontal]`, in pixels.
+#[derive(Clone, Copy, Debug)]
+pub struct Planes {
+    /// How many there are.
+    pub count: u32,
+    /// Height and width of the input.
+    pub input: [u32; 2],
+    /// Height and width of the output.
+    pub output: [u32; 2],
+    /// Padding before the first row and column.
+    pub padding: [u32; 2],
+}
+
+impl Planes {
+    /// Those of a window.
+    #[inline(always)]
+    pub(crate) fn of(window: &Window<Nchw>) -> Self {
+        let Window { planes: count, input, output, padding, .. } = *window;
+        Self { count, input, output, padding }
+    }
+}
+
+/// How threads take windows apart.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pieces {
+    /// Pieces of all planes.
+    total: u32,
+    /// Whether each row of a piece begins at a multiple of four elements and is in the image whole or not at all.
+    vectors: u32,
+    /// By the pieces of a row of windows.
+    by_pieces: Divider,
+    /// By the rows of windows of a plane.
+    by_rows: Divider,
+}
+
+// SAFETY: `repr(C)` with only `u32` inside.
+unsafe impl KernelParam for Pieces {}
+
+/// A piece of a thread.
+#[derive(Clone, Copy)]
+pub(crate) struct Piece {
+    /// Whether it is one: the last threads have none.
+    pub there: bool,
+    pub plane: u32,
+    /// Its row of windows.
+    pub row: u32,
+    /// Its number in that.
+    pub number: u32,
+}
+
+impl Pieces {
+    /// Of square windows of so many columns, as far apart as their kernel says, and the blocks of the launch. None where there are
+    /// too many to count.
+    pub fn new(size: u32, planes: &Planes) -> Option<(Self, u32)> {
+        let of_row = match size {
+            2 => planes.output[1].div_ceil(2),
+            8 => planes.output[1].checked_mul(2)?,
+            _ => planes.output[1],
+        };
+        let limit = i32::MAX as u32 - BLOCK * 8;
+        let lines = planes.count.checked_mul(planes.output[0])?;
+        let total = lines.checked_mul(of_row).filter(|&total| total <= limit)?;
+        let pieces = Self {
+            total,
+            vectors: u32::from(size != 3 && planes.input[1].is_multiple_of(4) && planes.padding[1] == 0),
+            by_pieces: Divider::new(of_row),
+            by_rows: Divider::new(planes.output[0]),
+        };
+        Some((pieces, total.div_ceil(BLOCK * each(size) as u32)))
+    }
+
+    /// As [`new`](Self::new), of windows of 4×4 and 8×8 that neither overlap nor leave anything out.
+    pub fn apart(window: &Window<Nchw>) -> Option<(Self, u32)> {
+        let size = window.size[1];
+        let fits = matches!(size, 4 | 8) && window.size == [size; 2] && window.stride == window.size;
+        if fits && window.dilation == [1; 2] { Self::new(size, &Planes::of(window)) } else { None }
+    }
+
+    /// This thread's piece of a number below [`each`].
+    #[inline(always)]
+    pub(crate) fn piece<const SIZE: u32>(&self, planes: &Planes, number: usize) -> Piece {
+        let first = thread::block_idx_x() * BLOCK * each(SIZE) as u32 + thread::thread_idx_x();
+        let task = first + number as u32 * BLOCK;
+        let line = self.by_pieces.divide(task);
+        let plane = self.by_rows.divide(line);
+        Piece {
+            there: task < self.total,
+            plane,
+            row: line - plane * planes.output[0],
+            number: task - line * pieces_of_row::<SIZE>(planes.output[1]),
+        }
+    }
+
+    /// The piece's elements, `outside` for those that are not in the image.
+    ///
+    /// # Safety
+    /// `x` holds the planes and begins at a multiple of 16 bytes; windows are `STRIDE` apart, and this is of their size.
+    #[inline(always)]
+    pub(crate) unsafe fn load<T: Storage, const SIZE: u32, const STRIDE: u32>(
+        &self,
+        x: Global<T>,
+        planes: &Planes,
+        piece: Piece,
+        outside: T,
+    ) -> Elements<T> {
+        let [height, width] = planes.input;
+        let column = if SIZE == 2 || SIZE == 8 { piece.number * 4 } else { piece.number * STRIDE };
+        let row = (piece.row * STRIDE).wrapping_sub(planes.padding[0]);
+        let column = column.wrapping_sub(planes.padding[1]);
+        let at = (piece.plane as usize * height as usize)
+            .wrapping_add_signed(row.cast_signed() as isize)
+            .wrapping_mul(width as usize)
+            .wrapping_add_signed(column.cast_signed() as isize);
+        // SAFETY: zero bits are zeros.
+        let mut loaded: Elements<T> = unsafe { core::mem::zeroed() };
+        if SIZE != 3 && self.vectors != 0 {
+            unrolled!(I in [0 1 2 3 4 5 6 7] {
+                if (I as u32) < SIZE {
+                    let inside = piece.there & (row.wrapping_add(I as u32) < height) & (column < width);
+                    let at = at.wrapping_add(I * width as usize);
+                    // SAFETY: loaded only where row and columns are in the image, at a multiple of four elements.
+                    loaded[I] = unsafe { x.load4_if(inside, at, Vec4::splat(outside)) }.to_array();
+                }
+            });
+        } else {
+            unrolled!(I in [0 1 2 3 4 5 6 7] {
+                if (I as u32) < SIZE {
+                    let inside = piece.there & (row.wrapping_add(I as u32) < height);
+                    unrolled!(J in [0 1 2 3] {
+                        if (J as u32) < columns(SIZE) {
+                            let inside = inside & (column.wrapping_add(J as u32) < width);
+                            let at = at.wrapping_add(I * width as usize + J);
+                            // SAFETY: loaded only where row and column are in the image.
+                            loaded[I][J] = unsafe { x.load_if(inside, at, outside) };
+                        }
+                    });
+                }
+            });
+        }
+        loaded
+    }
+}
+
+/// Pieces of a row of so many windows.
+#[inline(always)]
+const fn pieces_of_row<const SIZE: u32>(output: u32) -> u32 {
+    match SIZE {
+        2 => output.div_ceil(2),
+        8 => 2 * output,
+        _ => output,
+    }
+}
