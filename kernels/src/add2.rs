@@ -1,6 +1,6 @@
 //! The sum of two tensors, `y = a + b`; backward passes `dy` on.
 //!
-//! Launch: one thread for four elements, [`TILE`] a block. Bound by memory: three elements moved
+//! Launch: one thread for 16 bytes of elements, [`tile`] a block. Bound by memory: three elements moved
 //! for each forward, two backward for each gradient.
 //!
 //! # Safety
@@ -8,7 +8,7 @@
 
 use cuda_std::prelude::*;
 
-pub use crate::elementwise::{BLOCK, TILE};
+pub use crate::elementwise::{BLOCK, tile};
 use crate::elementwise::{map, map2};
 
 /// `y = a + b`.

@@ -2,7 +2,7 @@
 //!
 //! Backward from the output: `dx = dy` where `y > 0` or NaN, else 0.
 //!
-//! Launch: one thread for four elements, [`TILE`] a block. Bound by memory: two elements moved for each
+//! Launch: one thread for 16 bytes of elements, [`tile`] a block. Bound by memory: two elements moved for each
 //! forward, three backward.
 //!
 //! # Safety
@@ -10,7 +10,7 @@
 
 use cuda_std::prelude::*;
 
-pub use crate::elementwise::{BLOCK, TILE};
+pub use crate::elementwise::{BLOCK, tile};
 use crate::elementwise::{map, map2};
 
 /// `y = relu(x)`; without `x`, of what `y` holds.

@@ -3,7 +3,7 @@
 //! The kernel reads `s` and `c` when it runs, so that a new value needs no new launch parameters: a captured graph sees it
 //! at its next replay.
 //!
-//! Launch: one thread for four elements, [`TILE`] a block. Bound by memory: two elements moved for each.
+//! Launch: one thread for 16 bytes of elements, [`tile`] a block. Bound by memory: two elements moved for each.
 //!
 //! # Safety
 //! `s` and `c` hold one element, always `f32`; every other buffer holds `n` and begins at a multiple of 16 bytes; the grid covers `n`.
@@ -11,7 +11,7 @@
 use cuda_std::prelude::*;
 
 use crate::elementwise::map;
-pub use crate::elementwise::{BLOCK, TILE};
+pub use crate::elementwise::{BLOCK, tile};
 
 /// `y = x * s + c`, rounded once.
 ///

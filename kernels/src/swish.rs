@@ -2,20 +2,21 @@
 //!
 //! Backward, with `s = sigmoid(beta * x)`: `dx = dy * s * (1 + beta * x * (1 - s))`, `dbeta = sum of dy * x² * s * (1 - s)`.
 //!
-//! Launch: [`TILE`] elements a block. Bound by memory: two elements moved for each forward, three backward. `beta` and the
-//! sums are `f32` whatever the elements are.
+//! Bound by memory: two elements moved for each forward, three backward. `beta` and the sums are `f32` whatever the elements are.
 //!
-//! - [`swish_forward`]: one thread for four elements.
-//! - [`swish_backward`]: a thread takes each [`BLOCK`]th element of the tile, and the block leaves its part of `dbeta`, which
-//!   another launch sums. The order is fixed.
+//! - [`swish_forward`]: one thread for 16 bytes of elements, [`tile`] a block.
+//! - [`swish_backward`]: one thread for four elements, [`TILE`] a block, which leaves its part of `dbeta`; another launch sums
+//!   these. The order is fixed.
 //!
 //! # Safety
 //! Buffers hold `n` elements (`beta` one, `parts` one for each block) and begin at multiples of 16 bytes; the grid covers `n`.
 
+use core::cell::Cell;
+
 use cuda_std::prelude::*;
 
-pub use crate::elementwise::{BLOCK, TILE};
-use crate::elementwise::{get, map, put};
+pub use crate::elementwise::{BLOCK, TILE, tile};
+use crate::elementwise::{for_each4, get, get4, map, put, put4};
 use crate::reduce::block_sum;
 
 #[inline(always)]
@@ -50,23 +51,34 @@ pub unsafe fn swish_backward<T: Storage>(
     parts: GlobalMut<f32>,
     n: u64,
 ) {
-    let begin = thread::block_idx_x() as u64 * TILE as u64;
-    let end = if n - begin < TILE as u64 { n } else { begin + TILE as u64 };
-    let mut i = begin + thread::thread_idx_x() as u64;
-    let mut sum = 0.0;
-    // SAFETY: `i < end <= n`; all threads come to the sum, and one writes it.
-    unsafe {
-        let beta = beta.load(0);
-        while i < end {
-            let (x, dy) = (get(x, i as usize), get(dy, i as usize));
-            let s = sigmoid(beta * x);
-            sum += dy * (x * s) * (x * (1.0 - s));
+    // SAFETY: the module's contract.
+    let beta = unsafe { beta.load(0) };
+    let sum = Cell::new(0.0);
+    let gradient = |x: f32, dy: f32| {
+        let s = sigmoid(beta * x);
+        sum.set(sum.get() + dy * (x * s) * (x * (1.0 - s)));
+        dy * s * (1.0 + beta * x * (1.0 - s))
+    };
+    for_each4(
+        n,
+        // SAFETY: the four elements from `i` on are among the `n`, and `i` is a multiple of 4.
+        |i| unsafe {
+            let gradients = get4(x, i).zip_with(get4(dy, i), gradient);
             if let Some(dx) = dx {
-                put(dx, i as usize, dy * s * (1.0 + beta * x * (1.0 - s)), dx_beta);
+                put4(dx, i, gradients, dx_beta);
             }
-            i += BLOCK as u64;
-        }
-        let sum = block_sum(sum);
+        },
+        // SAFETY: `i < n`.
+        |i| unsafe {
+            let gradient = gradient(get(x, i), get(dy, i));
+            if let Some(dx) = dx {
+                put(dx, i, gradient, dx_beta);
+            }
+        },
+    );
+    // SAFETY: all threads come to the sum, and one writes it; there is a part for each block.
+    unsafe {
+        let sum = block_sum(sum.get());
         parts.store_if(thread::thread_idx_x() == 0, thread::block_idx_x() as usize, sum);
     }
 }

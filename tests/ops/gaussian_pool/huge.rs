@@ -8,7 +8,7 @@ use ferrolayer::ops::Window;
 use ferrolayer::ops::gaussian_pool::{self, Normalize};
 use ferrolayer::testing::assert_close;
 use ferrolayer::{Device, Layout, Out, Tensor, bf16};
-use kernels::add2::{Add2Backward, BLOCK, TILE};
+use kernels::add2::{Add2Backward, BLOCK, tile};
 
 use super::{Case, Gradients, Inputs, Results, oracle, run};
 use crate::support::*;
@@ -183,7 +183,7 @@ fn copy(device: &Device, from: &dyn DeviceMemory<bf16>, to: &mut dyn DeviceMemor
     assert!(n <= from.len() && n <= to.len(), "{n} elements of {} to {}", from.len(), to.len());
     let launch = Add2Backward::<bf16> { dy: from, dx: to, beta: 0.0, n: n as u64 };
     // SAFETY: both hold `n` elements and are aligned, which the grid covers.
-    unsafe { gpu.launch(LaunchDims::new(tiles(n, TILE), BLOCK), launch)? };
+    unsafe { gpu.launch(LaunchDims::new(tiles(n, tile::<bf16>()), BLOCK), launch)? };
     Ok(())
 }
 

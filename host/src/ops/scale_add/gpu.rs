@@ -1,5 +1,5 @@
 use cuda_std::launch::LaunchDims;
-use kernels::scale_add::{BLOCK, ScaleAddBackward, ScaleAddForward, TILE};
+use kernels::scale_add::{BLOCK, ScaleAddBackward, ScaleAddForward, tile};
 
 use super::{Backward, Forward};
 use crate::device::{Gpu, OnGpu, for_storage, tiles};
@@ -9,8 +9,8 @@ impl<T: Real> OnGpu for Forward<'_, T> {
     fn on_gpu(self, gpu: &Gpu) -> Result<()> {
         const OP: &str = "scale_add.forward";
         let n = self.x.len();
-        let dims = LaunchDims::new(tiles(n, TILE), BLOCK);
         for_storage!(T as S, OP, "x", gpu, {
+            let dims = LaunchDims::new(tiles(n, tile::<S>()), BLOCK);
             let (x, y) = (self.x.gpu::<S>(OP, "x")?, self.y.gpu_mut::<S>(OP, "y")?);
             let (s, c) = (self.s.gpu::<f32>(OP, "s")?, self.c.gpu::<f32>(OP, "c")?);
             // SAFETY: `s` and `c` hold one element, `x` and `y` are whole tensors of `n`, checked by
@@ -24,8 +24,8 @@ impl<T: Real> OnGpu for Backward<'_, T> {
     fn on_gpu(self, gpu: &Gpu) -> Result<()> {
         const OP: &str = "scale_add.backward";
         let (n, beta) = (self.dy.len(), self.dx.beta as f32);
-        let dims = LaunchDims::new(tiles(n, TILE), BLOCK);
         for_storage!(T as S, OP, "dy", gpu, {
+            let dims = LaunchDims::new(tiles(n, tile::<S>()), BLOCK);
             let (dy, dx) = (self.dy.gpu::<S>(OP, "dy")?, self.dx.tensor.gpu_mut::<S>(OP, "dx")?);
             let s = self.s.gpu::<f32>(OP, "s")?;
             // SAFETY: `s` holds one element, `dy` and `dx` are whole tensors of `n`, checked by `scale_add::backward`, and

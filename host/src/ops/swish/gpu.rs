@@ -1,5 +1,5 @@
 use cuda_std::launch::LaunchDims;
-use kernels::swish::{BLOCK, SwishBackward, SwishForward, TILE};
+use kernels::swish::{BLOCK, SwishBackward, SwishForward, TILE, tile};
 
 use super::{Backward, Forward};
 use crate::device::{Gpu, OnGpu, for_storage, tiles};
@@ -11,8 +11,8 @@ impl<T: Real> OnGpu for Forward<'_, T> {
         const OP: &str = "swish.forward";
         let n = self.x.len();
         let beta = self.beta.gpu::<f32>(OP, "beta")?;
-        let dims = LaunchDims::new(tiles(n, TILE), BLOCK);
         for_storage!(T as S, OP, "x", gpu, {
+            let dims = LaunchDims::new(tiles(n, tile::<S>()), BLOCK);
             let (x, y) = (self.x.gpu::<S>(OP, "x")?, self.y.gpu_mut::<S>(OP, "y")?);
             // SAFETY: both are whole tensors of `n` elements and `beta` holds one, checked by `swish::forward`; the grid
             // covers `n`.
