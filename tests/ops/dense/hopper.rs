@@ -261,7 +261,7 @@ pub fn repeats<T: Real>(device: &Device) -> Outcome {
     let [x, w, dy] =
         [(1, [n, i]), (2, [o, i]), (3, [n, o])].map(|(seed, shape)| normal_tensor::<T>(device, seed, &shape));
     let mut first: Option<[Vec<T>; 3]> = None;
-    for time in 0..300 {
+    for time in 0..1000 {
         let mut gradients =
             [Tensor::full(device, &[n, i], T::of(f64::NAN))?, Tensor::full(device, &[o, i], T::of(f64::NAN))?];
         let y = dense::forward_inference(&x, &w, None, Activation::Identity)?;

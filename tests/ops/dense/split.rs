@@ -363,7 +363,7 @@ pub fn repeats(device: &Device) -> Outcome {
     let (x, w) = (normal_tensor::<f32>(device, 1, &[1100, 1500]), normal_tensor(device, 2, &[1300, 1500]));
     let run = || dense::forward_inference_in(Precision::F32Split, &x, &w, None, Activation::Identity);
     let first = run()?;
-    for _ in 0..100 {
+    for _ in 0..1000 {
         assert_same_bits("y again", &run()?, &first)?;
     }
     Ok(())
