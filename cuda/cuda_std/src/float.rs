@@ -60,6 +60,27 @@ pub fn ceil(x: f32) -> f32 {
     }
 }
 
+/// `a + b` if the predicate is true, else `a`: one instruction, of the units that add, where a selection takes those that compare.
+/// PTX: `@p add.rn.f32`.
+#[inline(always)]
+pub fn add_if(predicate: bool, a: f32, b: f32) -> f32 {
+    #[cfg(target_arch = "nvptx64")]
+    {
+        let mut sum = a;
+        // SAFETY: arithmetic.
+        unsafe {
+            core::arch::asm!("{{ .reg .pred p; setp.ne.u32 p, {p}, 0; @p add.rn.f32 {sum}, {sum}, {b}; }}",
+                sum = inout(reg32) sum, b = in(reg32) b, p = in(reg32) predicate as u32,
+                options(pure, nomem, nostack, preserves_flags));
+        }
+        sum
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    {
+        if predicate { a + b } else { a }
+    }
+}
+
 /// The larger of two numbers, or a NaN if either is one. PTX: `max.NaN.f32`.
 #[inline(always)]
 pub fn maximum(a: f32, b: f32) -> f32 {

@@ -16,6 +16,9 @@ pub trait Paired: Storage {
     /// Instructions).
     fn sum(a: u32, b: u32) -> u32;
 
+    /// Of each number the greater of it and +0; NaN of NaN. PTX: `fma.rn.relu.f16x2` or `.bf16x2`, by 1.
+    fn rectified(pair: u32) -> u32;
+
     /// All bits of each half in which `a` is greater than `b`, none in the others: with a NaN none. PTX: `set.gt.u32.f16x2`,
     /// `set.gt.u32.bf16x2` (PTX ISA, Half Precision Comparison Instructions: `set`), of which the latter is sm_90's.
     fn where_greater(a: u32, b: u32) -> u32;
@@ -42,7 +45,7 @@ fn greater_of<T: Paired>(a: u32, b: u32) -> u32 {
 }
 
 macro_rules! paired {
-    ($($t:ty, $sum:literal, $greater:literal, $cfg:meta;)*) => {$(
+    ($($t:ty, $sum:literal, $rectified:literal, $greater:literal, $cfg:meta;)*) => {$(
         impl Paired for $t {
             #[inline(always)]
             fn split(pair: u32) -> [f32; 2] {
@@ -74,6 +77,24 @@ macro_rules! paired {
             }
 
             #[inline(always)]
+            fn rectified(pair: u32) -> u32 {
+                #[cfg(target_arch = "nvptx64")]
+                {
+                    let rectified: u32;
+                    // SAFETY: arithmetic.
+                    unsafe {
+                        core::arch::asm!($rectified, rectified = out(reg32) rectified, pair = in(reg32) pair,
+                            options(pure, nomem, nostack, preserves_flags));
+                    }
+                    rectified
+                }
+                #[cfg(not(target_arch = "nvptx64"))]
+                {
+                    Self::join(Self::split(pair).map(|number| if number <= 0.0 { 0.0 } else { number }))
+                }
+            }
+
+            #[inline(always)]
             fn where_greater(a: u32, b: u32) -> u32 {
                 #[cfg($cfg)]
                 {
@@ -94,8 +115,11 @@ macro_rules! paired {
     )*};
 }
 paired! {
-    f16, "add.rn.f16x2 {sum}, {a}, {b};", "set.gt.u32.f16x2", target_arch = "nvptx64";
+    f16, "add.rn.f16x2 {sum}, {a}, {b};",
+        "{{ .reg .b32 one, zero; mov.b32 one, 0x3c003c00; mov.b32 zero, 0; fma.rn.relu.f16x2 {rectified}, {pair}, one, zero; }}",
+        "set.gt.u32.f16x2", target_arch = "nvptx64";
     bf16, "{{ .reg .b32 one; mov.b32 one, 0x3f803f80; fma.rn.bf16x2 {sum}, {a}, one, {b}; }}",
+        "{{ .reg .b32 one, zero; mov.b32 one, 0x3f803f80; mov.b32 zero, 0; fma.rn.relu.bf16x2 {rectified}, {pair}, one, zero; }}",
         "set.gt.u32.bf16x2", all(target_arch = "nvptx64", target_feature = "sm_90");
 }
 
@@ -135,6 +159,8 @@ mod tests {
                 assert_eq!(T::join([first, second]), x, "{a} {b}");
                 let sum = from(first + second);
                 assert_eq!(T::sum(x, y), word([sum; 2]), "{a} {b}");
+                let rectified = [a, b].map(|number| from(if number.is_nan() { number } else { number.max(0.0) + 0.0 }));
+                assert_eq!(T::rectified(x), word(rectified), "{a} {b}");
             }
         }
     }
