@@ -54,9 +54,20 @@ impl Patches {
     }
 
     /// As [`of_outputs`](Self::of_outputs), for kernels that draw a number for each output: small blocks of threads that have as
-    /// much to do once.
+    /// much to do once, in runs of more rows, and indices of 32 bits.
     pub fn of_drawn_outputs(window: &Window<Nhwc>) -> Option<(Self, [u32; 3], [u32; 3])> {
-        Self::new(window, window.output, VECTOR, 4, [MOST_COLUMNS, THREADS / 2])
+        Self::drawn(window, VECTOR, 7)
+    }
+
+    /// As [`of_drawn_outputs`](Self::of_drawn_outputs), by octets.
+    pub fn of_drawn_octets(window: &Window<Nhwc>) -> Option<(Self, [u32; 3], [u32; 3])> {
+        Self::drawn(window, octets::LANES, 4)
+    }
+
+    fn drawn(window: &Window<Nhwc>, channels: u32, rows: u32) -> Option<(Self, [u32; 3], [u32; 3])> {
+        let [height, width] = window.output.map(u64::from);
+        let outputs = (u64::from(window.planes) * u64::from(window.channels)).checked_mul(height * width)?;
+        (outputs <= 1 << 32).then(|| Self::new(window, window.output, channels, rows, [MOST_COLUMNS, THREADS / 2]))?
     }
 
     /// Over the inputs, of so many channels.

@@ -419,12 +419,12 @@ impl Iterator for Steps {
 #[inline(always)]
 pub(crate) fn for_each_of<const COUNT: usize>(which: [bool; COUNT], f: impl Fn(u32)) {
     let mut any = false;
-    unrolled!(K in [0 1 2 3] { if K < COUNT { any |= which[K]; } });
+    unrolled!(K in [0 1 2 3 4 5 6 7] { if K < COUNT { any |= which[K]; } });
     if !any {
         return;
     }
     let mut left = 0u32;
-    unrolled!(K in [0 1 2 3] { if K < COUNT && which[K] { left |= 1 << K; } });
+    unrolled!(K in [0 1 2 3 4 5 6 7] { if K < COUNT && which[K] { left |= 1 << K; } });
     while left != 0 {
         f(left.trailing_zeros());
         left &= left - 1;

@@ -82,6 +82,15 @@ fn chosen() -> Vec<Case> {
         Case { shape: [1, 2, 66, 70], window: Window::new([64, 64]).stride([3, 5]) },
         Case { shape: [2, 300, 3, 5], window: window(2, 2).padding([1, 1]) },
     ];
+    // Four outputs a thread: of a row, in a square with and without a row or a column more, of a column.
+    cases.extend([
+        Case { shape: [2, 3, 12, 16], window: window(2, 2) },
+        Case { shape: [2, 2, 10, 12], window: window(2, 2) },
+        Case { shape: [2, 2, 11, 20], window: window(3, 2) },
+        Case { shape: [2, 2, 13, 12], window: window(3, 2) },
+        Case { shape: [1, 3, 13, 15], window: window(2, 2) },
+        Case { shape: [2, 2, 11, 14], window: window(3, 2) },
+    ]);
     cases.extend(patched().into_iter().map(|(shape, window)| Case { shape, window }));
     cases
 }

@@ -465,6 +465,8 @@ pub(crate) enum Kernels {
     Octets,
     /// Of 16 bits, by fours of windows of a row.
     Quads,
+    /// Four windows a thread, straight from memory.
+    Fours,
     /// An element a thread, for any layout and any size.
     General,
 }
@@ -495,6 +497,7 @@ impl Kernels {
                 Self::Quads => {
                     "four windows a row and thread, of a size compiled in: of 16 bits, and rows are a multiple of eight"
                 }
+                Self::Fours => "four windows a thread, of a size compiled in, straight from memory",
                 Self::General if L::CHANNELS_LAST => {
                     "an element a thread: no kernel of this size, or not by four channels"
                 }

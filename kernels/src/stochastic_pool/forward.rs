@@ -5,18 +5,13 @@
 use cuda_std::prelude::*;
 
 use super::elements::{Elements, InMemory, for_each_staged, rectified};
-use super::state;
+use super::{state, uniform};
 use crate::band::any::Lines;
 use crate::band::slide::{slide, stage};
 use crate::band::{self, Bands, Block, pairs};
-use crate::patch::{self, Patches};
-use crate::philox;
 use crate::window::{
     FEWER_BLOCKS, FEWEST_BLOCKS, Nchw, Nhwc, Order, Pixel, Position, THREADS, Tiling, Window, for_each_of,
 };
-
-/// Blocks that a multiprocessor has room for at least, where a thread keeps the elements of four windows: 128 registers.
-const PATCH_BLOCKS: u32 = 2;
 
 /// Draws a position of each window: `y = x` there, and `indices` which it is; the position past the last where no element
 /// is above zero, and `y = 0`.
@@ -104,7 +99,7 @@ pub unsafe fn stochastic_pool_forward_band<T: Storage, const SIZE: usize, const 
 #[kernel(
     max_threads = band::THREADS,
     min_blocks = FEWEST_BLOCKS,
-    instances(T = [f32, f16, bf16], (SIZE, PADDING) = [(2, 0), (3, 0), (3, 1)])
+    instances(T = [f32, f16, bf16], (SIZE, PADDING) = [(3, 1)])
 )]
 pub unsafe fn stochastic_pool_forward_pairs<T: Storage, const SIZE: usize, const PADDING: u32>(
     x: Global<T>,
@@ -205,69 +200,6 @@ pub unsafe fn stochastic_pool_forward_any<T: Storage, P: Position>(
             indices.store(output, P::narrow(position));
         });
     }
-}
-
-/// As [`stochastic_pool_forward`], by [patches](crate::patch), for windows of a known geometry with the channels last.
-///
-/// # Safety
-/// The module's, but for the tiling; the window is such, memory begins at multiples of 16 bytes,
-/// and `patches` are of the window's outputs, with the launch's grid and block.
-#[kernel(
-    max_threads = THREADS,
-    min_blocks = PATCH_BLOCKS,
-    instances(T = [f32, f16, bf16], (SIZE, PADDING) = [(2, 0), (3, 0), (3, 1)])
-)]
-pub unsafe fn stochastic_pool_forward_patch<T: Storage, const SIZE: usize, const PADDING: u32>(
-    x: Global<T>,
-    y: GlobalMut<T>,
-    indices: GlobalMut<u8>,
-    state: Global<u64>,
-    window: Window<Nhwc>,
-    patches: Patches,
-) {
-    // SAFETY: the caller's.
-    let (seed, offset) = unsafe { (state.load(state::SEED), state.load(state::OFFSET)) };
-    let Some(plane) = patches.plane() else { return };
-    let map = plane as u64 * window.channels as u64;
-    let finish = |output: usize, row: u32, column: u32, rows: [[[f32; SIZE]; 4]; SIZE]| {
-        let pixel = window.output_plane(plane) + row as usize * window.output_line();
-        let channel = (output - pixel) as u64 - (column * window.channels) as u64;
-        let uniform = |lane: u32| {
-            let index = (map + channel + lane as u64) * window.output[0] as u64 + row as u64;
-            uniform(seed, offset, index * window.output[1] as u64 + column as u64)
-        };
-        let of = |lane: usize| Drawn::of(&rows.map(|lanes| lanes[lane]), uniform(lane as u32));
-        let drawn = [of(0), of(1), of(2), of(3)];
-        // SAFETY: the output exists, and its channels begin at a multiple of four.
-        unsafe {
-            y.store4(output, Vec4::from(drawn.map(|drawn| T::from_f32(drawn.value))));
-            indices.store4(output, Vec4::from(drawn.map(|drawn| u8::narrow(drawn.position))));
-            for_each_of(drawn.map(|drawn| drawn.again), |lane| {
-                let x = x.offset(window.input_plane(plane));
-                let source = InMemory { x, window, channel: channel as u32 + lane };
-                let (position, value) = Elements { window, source, row, column }.draw(uniform(lane));
-                y.store(output + lane as usize, T::from_f32(value));
-                indices.store(output + lane as usize, u8::narrow(position));
-            });
-        }
-    };
-    // SAFETY: the caller's. A zero has no weight.
-    unsafe {
-        // In 16 bits more rows on their way are worth more than fewer instructions.
-        if SIZE > 2 || size_of::<T>() > 2 {
-            patch::slide::<T, [f32; SIZE], SIZE, PADDING>(x, &window, &patches, 0.0, |values| values, finish);
-        } else {
-            patch::each::<T, [f32; SIZE], SIZE, PADDING>(x, &window, &patches, 0.0, |values| values, finish);
-        }
-    }
-}
-
-/// The number that output `index` is drawn by.
-#[inline(always)]
-fn uniform(seed: u64, offset: u64, index: u64) -> f32 {
-    let [number, ..] = philox::numbers(seed, offset, index);
-    // 24 bits: exact, from 0 to below 1.
-    (number >> 8) as f32 * (1.0 / (1 << 24) as f32)
 }
 
 /// What a window's elements, all at hand, give.

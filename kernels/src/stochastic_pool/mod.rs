@@ -5,24 +5,33 @@
 //! neighbouring columns, or channels where these are last. A thread goes over its window twice, in row-major order: for the
 //! sum, and for the position at which the sum so far passes `u * sum`, with `u` from [`philox`](crate::philox) by the
 //! output's row-major index, which is the same in every layout. The arithmetic is `f32`, one operation after another as on
-//! the CPU, so that both draw the same position. Row-major images whose rows have room in shared memory go by
-//! [bands](crate::band), and common windows with the channels last by [patches](crate::patch). Backward is [`route`](crate::route)'s.
+//! the CPU, so that both draw the same position. Common windows two apart go four outputs a thread straight from memory, row-major
+//! or with the channels last; other row-major images whose rows have room in shared memory go by [bands](crate::band). Backward is
+//! [`route`](crate::route)'s.
 //!
-//! Bound by memory: reads each input, the second time from the cache, and writes an element and one or two bytes for each
-//! output.
+//! Bound by memory in 32 bits: reads each input, the second time from the cache or not at all, and writes an element and one or two
+//! bytes for each output. In 16 bits bound by the products of the random numbers (docs/perf/log.md).
 //!
 //! # Safety
 //! `x` holds `window.planes` planes of `window.input` pixels of `window.channels` elements, `y` and `indices` as many of
 //! `window.output`, `state` [`state::COUNT`] elements; `tiling` is over the outputs, and the launch has its grid and block;
 //! the window has no dilation and keeps its promises; indices of type `P` can name its positions and one more.
 
+mod channels;
 mod elements;
 mod forward;
+mod four;
 mod inference;
+mod rows;
+mod weights;
 
+pub use channels::*;
 use cuda_std::prelude::*;
 pub use forward::*;
 pub use inference::*;
+pub use rows::*;
+
+use crate::philox;
 
 /// Which element of the state is what.
 pub mod state {
@@ -36,6 +45,19 @@ pub mod state {
 
 /// What an element counts where sums of finite ones pass the largest float: too little for 2³² of them to do so.
 pub const SMALL: f32 = 1.0 / (1u64 << 32) as f32;
+
+/// The number that output `index` is drawn by.
+#[inline(always)]
+fn uniform(seed: u64, offset: u64, index: u64) -> f32 {
+    let [number, ..] = philox::numbers(seed, offset, index);
+    uniform_of(number)
+}
+
+/// 24 bits of a number, from 0 to below 1: exact.
+#[inline(always)]
+fn uniform_of(number: u32) -> f32 {
+    (number >> 8) as f32 * (1.0 / (1 << 24) as f32)
+}
 
 /// Counts a pass that has drawn; a grid of one block.
 ///

@@ -3,25 +3,78 @@ use kernels::band::Block;
 use kernels::band::any::Lines;
 use kernels::patch::Patches;
 use kernels::stochastic_pool::{
-    StochasticPoolAdvance, StochasticPoolForward, StochasticPoolForwardAny, StochasticPoolForwardBand,
-    StochasticPoolForwardPairs, StochasticPoolForwardPatch, StochasticPoolInference, StochasticPoolInferenceAny,
-    sums_of_rows,
+    Fours, ROWS_BLOCK, StochasticPoolAdvance, StochasticPoolForward, StochasticPoolForwardAny,
+    StochasticPoolForwardBand, StochasticPoolForwardColumns, StochasticPoolForwardFours, StochasticPoolForwardOctets,
+    StochasticPoolForwardPairs, StochasticPoolForwardPatch, StochasticPoolForwardSquares, StochasticPoolInference,
+    StochasticPoolInferenceAny, StochasticPoolInferenceColumns, StochasticPoolInferenceFours,
+    StochasticPoolInferenceOctets, StochasticPoolInferencePatch, StochasticPoolInferenceSquares, sums_of_rows,
 };
-use kernels::window::Tiling;
+use kernels::window::{Nchw, Nhwc, Tiling};
 
 use super::{Advance, Forward, Inference};
-use crate::device::{Gpu, OnGpu, for_storage};
+use crate::device::{Gpu, OnGpu, for_half, for_storage};
 use crate::ops::route::{Indices, for_indices};
 use crate::ops::window::{Choice, Kernels, band_dims, channels_last, for_order, for_padded, for_slide, row_major};
-use crate::{Real, Result};
+use crate::{Layout, Real, Result};
+
+/// Runs a block, which returns, with the size of a row-major window as a constant and what a launch by fours of a row takes, if there are
+/// kernels for such.
+macro_rules! for_fours_of_a_row {
+    ($window:expr => $size:ident, $padding:ident, $found:pat, $body:block) => {
+        for_fours_of_a_row!(@ $window => $size = 2, $padding = 0, $found, $body);
+        for_fours_of_a_row!(@ $window => $size = 3, $padding = 1, $found, $body);
+    };
+    (@ $window:expr => $size:ident = $a:literal, $padding:ident = $b:literal, $found:pat, $body:block) => {
+        if $window.size == [$a, $a]
+            && $window.padding == [$b, $b]
+            && let Some($found) = Fours::of_a_row(&$window)
+        {
+            const $size: usize = $a;
+            const $padding: u32 = $b;
+            $body
+        }
+    };
+}
+
+/// As [`for_fours_of_a_row`], without padding and by other fours.
+macro_rules! for_fours {
+    ($window:expr, $fours:expr => $size:ident, $found:pat, $body:block) => {
+        for_fours!(@ $window, $fours => $size = 2, $found, $body);
+        for_fours!(@ $window, $fours => $size = 3, $found, $body);
+    };
+    (@ $window:expr, $fours:expr => $size:ident = $a:literal, $found:pat, $body:block) => {
+        if $window.size == [$a, $a]
+            && let Some($found) = $fours
+        {
+            const $size: usize = $a;
+            $body
+        }
+    };
+}
 
 impl<T: Real> OnGpu for Forward<'_, T> {
-    fn on_gpu(self, gpu: &Gpu) -> Result<()> {
+    fn on_gpu(mut self, gpu: &Gpu) -> Result<()> {
         const OP: &str = "stochastic_pool.forward";
         if self.y.is_empty() {
             return Ok(());
         }
         let state = self.state.gpu::<u64>(OP, "state")?;
+        if self.windows.layout == Layout::ChannelsLast
+            && let Indices::U8(indices) = &mut self.indices
+        {
+            let window = self.windows.launch::<Nhwc>(OP)?;
+            for_half!(T as S, {
+                for_padded!(window, Patches::of_drawn_octets(&window) => SIZE: usize, PADDING, (patches, grid, block), {
+                    let (x, y) = (self.x.gpu::<S>(OP, "x")?, self.y.gpu_mut::<S>(OP, "y")?);
+                    let indices = indices.gpu_mut::<u8>(OP, "indices")?;
+                    let _why = Kernels::Octets.because(&window);
+                    let draw =
+                        StochasticPoolForwardOctets::<S, SIZE, PADDING> { x, y, indices, state, window, patches };
+                    // SAFETY: as below; the geometry fits.
+                    return unsafe { gpu.launch(LaunchDims::new(grid, block), draw) };
+                });
+            });
+        }
         for_storage!(T as S, OP, "x", gpu, {
             let (x, y) = (self.x.gpu::<S>(OP, "x")?, self.y.gpu_mut::<S>(OP, "y")?);
             for_order!(self.windows.layout => L, {
@@ -30,13 +83,35 @@ impl<T: Real> OnGpu for Forward<'_, T> {
                     && let Indices::U8(indices) = self.indices
                 {
                     let indices = indices.gpu_mut::<u8>(OP, "indices")?;
-                    for_padded!(window, Choice::DrawnPairs.of(&window, &[size_of::<S>()]) => SIZE: usize, PADDING, (bands, launch), {
-                        let _why = Kernels::Pairs.because(&window);
+                    for_fours_of_a_row!(window => SIZE, PADDING, (fours, blocks), {
+                        let _why = Kernels::Fours.because(&window);
                         let draw =
-                            StochasticPoolForwardPairs::<S, SIZE, PADDING> { x, y, indices, state, window, bands };
+                            StochasticPoolForwardFours::<S, SIZE, PADDING> { x, y, indices, state, window, fours };
+                        // SAFETY: as below; the geometry fits.
+                        return unsafe { gpu.launch(LaunchDims::new(blocks, ROWS_BLOCK), draw) };
+                    });
+                    for_fours!(window, Fours::of_squares(&window) => SIZE, (fours, blocks), {
+                        let _why = Kernels::Fours.because(&window);
+                        let draw = StochasticPoolForwardSquares::<S, SIZE> { x, y, indices, state, window, fours };
+                        // SAFETY: as below; the geometry fits.
+                        return unsafe { gpu.launch(LaunchDims::new(blocks, ROWS_BLOCK), draw) };
+                    });
+                    for_fours!(window, Fours::of_columns(&window) => SIZE, (fours, blocks), {
+                        let _why = Kernels::Fours.because(&window);
+                        let draw = StochasticPoolForwardColumns::<S, SIZE> { x, y, indices, state, window, fours };
+                        // SAFETY: as below; the geometry fits.
+                        return unsafe { gpu.launch(LaunchDims::new(blocks, ROWS_BLOCK), draw) };
+                    });
+                    if window.size == [3; 2]
+                        && window.padding == [1; 2]
+                        && window.stride == [2; 2]
+                        && let Some((bands, launch)) = Choice::DrawnPairs.of(&window, &[size_of::<S>()])
+                    {
+                        let _why = Kernels::Pairs.because(&window);
+                        let draw = StochasticPoolForwardPairs::<S, 3, 1> { x, y, indices, state, window, bands };
                         // SAFETY: as below; the window is such.
                         return unsafe { gpu.launch(band_dims(launch), draw) };
-                    });
+                    }
                     for_slide!(window, size_of::<S>() => SIZE, STRIDE, (bands, launch), {
                         let _why = Kernels::Bands.because(&window);
                         let draw = StochasticPoolForwardBand::<S, SIZE, STRIDE> { x, y, indices, state, window, bands };
@@ -92,8 +167,49 @@ impl OnGpu for Advance<'_> {
 impl<T: Real> OnGpu for Inference<'_, T> {
     fn on_gpu(self, gpu: &Gpu) -> Result<()> {
         const OP: &str = "stochastic_pool.forward_inference";
+        if self.windows.layout == Layout::ChannelsLast {
+            let window = self.windows.launch::<Nhwc>(OP)?;
+            for_half!(T as S, {
+                for_padded!(window, Patches::of_drawn_octets(&window) => SIZE: usize, PADDING, (patches, grid, block), {
+                    let (x, y) = (self.x.gpu::<S>(OP, "x")?, self.y.gpu_mut::<S>(OP, "y")?);
+                    let _why = Kernels::Octets.because(&window);
+                    let mean = StochasticPoolInferenceOctets::<S, SIZE, PADDING> { x, y, window, patches };
+                    // SAFETY: as below; the geometry fits.
+                    return unsafe { gpu.launch(LaunchDims::new(grid, block), mean) };
+                });
+            });
+        }
         for_storage!(T as S, OP, "x", gpu, {
             let (x, y) = (self.x.gpu::<S>(OP, "x")?, self.y.gpu_mut::<S>(OP, "y")?);
+            if self.windows.layout == Layout::RowMajor {
+                let window = self.windows.launch::<Nchw>(OP)?;
+                for_fours_of_a_row!(window => SIZE, PADDING, (fours, blocks), {
+                    let _why = Kernels::Fours.because(&window);
+                    let mean = StochasticPoolInferenceFours::<S, SIZE, PADDING> { x, y, window, fours };
+                    // SAFETY: as below; the geometry fits.
+                    return unsafe { gpu.launch(LaunchDims::new(blocks, ROWS_BLOCK), mean) };
+                });
+                for_fours!(window, Fours::of_squares(&window) => SIZE, (fours, blocks), {
+                    let _why = Kernels::Fours.because(&window);
+                    let mean = StochasticPoolInferenceSquares::<S, SIZE> { x, y, window, fours };
+                    // SAFETY: as below; the geometry fits.
+                    return unsafe { gpu.launch(LaunchDims::new(blocks, ROWS_BLOCK), mean) };
+                });
+                for_fours!(window, Fours::of_columns(&window) => SIZE, (fours, blocks), {
+                    let _why = Kernels::Fours.because(&window);
+                    let mean = StochasticPoolInferenceColumns::<S, SIZE> { x, y, window, fours };
+                    // SAFETY: as below; the geometry fits.
+                    return unsafe { gpu.launch(LaunchDims::new(blocks, ROWS_BLOCK), mean) };
+                });
+            } else {
+                let window = self.windows.launch::<Nhwc>(OP)?;
+                for_padded!(window, Patches::of_drawn_outputs(&window) => SIZE: usize, PADDING, (patches, grid, block), {
+                    let _why = Kernels::Patches.because(&window);
+                    let mean = StochasticPoolInferencePatch::<S, SIZE, PADDING> { x, y, window, patches };
+                    // SAFETY: as below; the geometry fits.
+                    return unsafe { gpu.launch(LaunchDims::new(grid, block), mean) };
+                });
+            }
             for_order!(self.windows.layout => L, {
                 let window = self.windows.launch::<L>(OP)?;
                 if let Some(window) = row_major(&window)
