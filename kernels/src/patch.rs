@@ -70,6 +70,11 @@ impl Patches {
         (outputs <= 1 << 32).then(|| Self::new(window, window.output, channels, rows, [MOST_COLUMNS, THREADS / 2]))?
     }
 
+    /// Over the outputs, of so many channels, for kernels that work out something before they begin: more rows a thread.
+    pub fn of_weighted_outputs(window: &Window<Nhwc>, channels: u32) -> Option<(Self, [u32; 3], [u32; 3])> {
+        Self::new(window, window.output, channels, 3, [MOST_COLUMNS, THREADS])
+    }
+
     /// Over the inputs, of so many channels.
     fn of_input_vectors(window: &Window<Nhwc>, channels: u32) -> Option<(Self, [u32; 3], [u32; 3])> {
         let cells = window.input.map(|length| length.div_ceil(2));
@@ -83,6 +88,13 @@ impl Patches {
     #[inline(always)]
     pub(crate) fn plane(&self) -> Option<u32> {
         self.tiling.plane()
+    }
+
+    /// The place of this thread in a row; none for threads past the last. It has no more: rows of which the grid has no room for all,
+    /// in as many planes, are terabytes.
+    #[inline(always)]
+    pub(crate) fn place(&self) -> Option<u32> {
+        self.tiling.places().next()
     }
 
     fn new(

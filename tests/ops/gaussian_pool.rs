@@ -13,6 +13,7 @@ mod huge;
 mod lanes;
 mod nan;
 mod oracle;
+mod patches;
 mod slide;
 mod staged;
 mod strips;
@@ -150,7 +151,7 @@ fn gpu_cases() -> Vec<Case> {
         ([1, 48, 5, 4], window([2, 2])),
     ];
     let listed = cases(&[&general[..], &strips::cases(), &slide::apart(), &lanes::small()].concat());
-    [listed, slide::cases(), lanes::cases(), staged::cases()].concat()
+    [listed, slide::cases(), lanes::cases(), staged::cases(), patches::cases()].concat()
 }
 
 fn full_size_cases() -> Vec<Case> {
@@ -214,10 +215,11 @@ impl<T: Real> Inputs<T> {
     }
 }
 
-/// What the passes give: `y`, all gradients at once, and each by itself added to half of what was there.
+/// What the passes give: `y`, all gradients at once, that of `x` by itself, and each by itself added to half of what was there.
 struct Results<T: Real> {
     y: Tensor<T>,
     gradients: Gradients<T>,
+    dx: Tensor<T>,
     added: Gradients<T>,
 }
 
@@ -232,13 +234,15 @@ fn run<T: Real>(case: &Case, inputs: &Inputs<T>) -> Result<Results<T>, Failed> {
     let mut gradients = Gradients { dx: x.empty_like()?, dmean: mean.empty_like()?, dvar: var.empty_like()? };
     let Gradients { dx, dmean, dvar } = &mut gradients;
     backward(Some(Out::write(dx)), Some(Out::write(dmean)), Some(Out::write(dvar)))?;
+    let mut alone = x.empty_like()?;
+    backward(Some(Out::write(&mut alone)), None, None)?;
     let (mut added, beta) = (old.clone(), 0.5);
     let Gradients { dx, dmean, dvar } = &mut added;
     backward(Some(Out { tensor: dx, beta }), None, None)?;
     backward(None, Some(Out { tensor: dmean, beta }), None)?;
     backward(None, None, Some(Out { tensor: dvar, beta }))?;
     backward(None, None, None)?;
-    Ok(Results { y, gradients, added })
+    Ok(Results { y, gradients, dx: alone, added })
 }
 
 /// Compares with results of which each element was computed from terms of known magnitudes.
@@ -260,6 +264,7 @@ fn check<T: Real>(case: &Case, inputs: &Inputs<T>, got: &Results<T>, expected: &
     close(what("y"), [&got.y, &expected.y], y, None)?;
     let (new, right) = (&got.gradients, &expected.gradients);
     close(what("dx"), [&new.dx, &right.dx], dx, None)?;
+    close(what("dx alone"), [&got.dx, &expected.dx], dx, None)?;
     close(what("dmean"), [&new.dmean, &right.dmean], dmean, None)?;
     close(what("dvar"), [&new.dvar, &right.dvar], dvar, None)?;
     let (new, right, old) = (&got.added, &expected.added, &inputs.old);
@@ -275,6 +280,7 @@ fn compare<T: Real>(gpu: &Device, case: &Case, seed: u64) -> Outcome {
     check(case, &inputs, &got, &expected)?;
     let what = |name: &str| format!("{name} again, of {case:?}, {}", T::DTYPE);
     assert_same_bits(&what("y"), &again.y, &got.y)?;
+    assert_same_bits(&what("dx alone"), &again.dx, &got.dx)?;
     for (new, old) in [(&again.gradients, &got.gradients), (&again.added, &got.added)] {
         assert_same_bits(&what("dx"), &new.dx, &old.dx)?;
         assert_same_bits(&what("dmean"), &new.dmean, &old.dmean)?;

@@ -41,7 +41,7 @@ pub unsafe fn avg_pool_forward_octets<T: Paired, const SIZE: usize, const PADDIN
     patches: Patches,
 ) {
     let of_all = 1.0 / divisor.given;
-    let finish = |output: usize, place: Place, inputs: [[Octet; SIZE]; SIZE]| {
+    let finish = |&(): &(), output: usize, place: Place, inputs: [[Octet; SIZE]; SIZE]| {
         let reciprocal = reciprocal(&divisor, &window, of_all, place.row, place.column);
         let means = octet(|pair| {
             let pairs = inputs.map(|row| row.map(|octet| T::split(octet[pair])));
@@ -51,7 +51,7 @@ pub unsafe fn avg_pool_forward_octets<T: Paired, const SIZE: usize, const PADDIN
         unsafe { y.cast().store4(output * PAIRS, Vec4::from(means)) };
     };
     // SAFETY: the caller's.
-    unsafe { octets::each::<SIZE, PADDING>(x.cast(), &window, &patches, 0, finish) };
+    unsafe { octets::each::<_, SIZE, PADDING>(x.cast(), &window, &patches, 0, || (), finish) };
 }
 
 /// As [`avg_pool_forward_octets`], of row-major images by [fours](crate::patch::quads) of a row.

@@ -5,8 +5,9 @@
 //!
 //! Planes that follow each other go forward by [`direct`] where windows are small and of a known size, and by [`apart`] where
 //! others do not overlap; by [`lanes`] where windows are of a few known sizes and most lanes of a warp have work; else by
-//! [`strips`] where these can take them. Channels that are neighbours go by [`staged`] where they share one or three
-//! Gaussians of a known size, by [`slide`] for other windows of a few known sizes. The rest goes the general way:
+//! [`strips`] where these can take them. Channels that are neighbours go by [`patches`] where windows are small and they share
+//! one Gaussian, by [`staged`] where they share one or three Gaussians of a large known size, by [`slide`] for other windows of a few
+//! known sizes. The rest goes the general way:
 //!
 //! - [`gaussian_pool_weights`] computes the factors of every Gaussian, once per pass, into a table.
 //! - [`gaussian_pool_forward`] and [`gaussian_pool_backward`] share one shape. A block takes a tile of one plane of what
@@ -39,6 +40,7 @@ pub mod direct;
 mod forward;
 pub mod lanes;
 mod parameters;
+pub mod patches;
 pub mod slide;
 pub mod staged;
 pub mod strips;

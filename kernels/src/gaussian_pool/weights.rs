@@ -109,11 +109,7 @@ pub(super) fn vector(
     let last = (axis.size - 1) as f32;
     let nearest = nearest(begin, end, last, mean);
     let step = |i: u32| i as f32 - nearest;
-    // The difference of two squares as a product: exact where they nearly cancel, and never infinity times zero or less
-    // infinity.
-    let exponent = |i: u32| {
-        if step(i) == 0.0 { 0.0 } else { step(i) * (((i as f32 + nearest - last) * 0.5 - mean) / var) }
-    };
+    let exponent = |i: u32| exponent(i, nearest, last, mean, var);
     let lane = warp::lane_id();
     let mut sum = 0.0;
     let mut i = lane;
@@ -145,6 +141,29 @@ pub(super) fn vector(
         put_derivatives(i, weight, [by_mean, by_var]);
         i += warp::WARP_SIZE;
     }
+}
+
+/// The vector of all positions of a window of `size` of them, three at most, by one thread.
+#[inline(always)]
+pub(super) fn small(size: u32, Shape { mean, var, valid }: Shape) -> [f32; 3] {
+    let last = (size - 1) as f32;
+    let nearest = nearest(0, size, last, mean);
+    let weight = |i: u32| {
+        let exponent = exponent(i, nearest, last, mean, var);
+        if i < size { float::exp(-exponent) } else { 0.0 }
+    };
+    let weights = [weight(0), weight(1), weight(2)];
+    let sum = if valid { weights[0] + weights[1] + weights[2] } else { f32::NAN };
+    let reciprocal = 1.0 / sum;
+    weights.map(|weight| weight * reciprocal)
+}
+
+/// Of a position's weight, less that of the nearest's. The difference of two squares as a product: exact where they nearly cancel,
+/// and never infinity times zero or less infinity.
+#[inline(always)]
+fn exponent(i: u32, nearest: f32, last: f32, mean: f32, var: f32) -> f32 {
+    let step = i as f32 - nearest;
+    if step == 0.0 { 0.0 } else { step * (((i as f32 + nearest - last) * 0.5 - mean) / var) }
 }
 
 /// `weight * value`, where a weight of 0 outweighs an infinite exponent.

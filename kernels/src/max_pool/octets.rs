@@ -32,7 +32,7 @@ pub unsafe fn max_pool_forward_octets<T: Paired, const SIZE: usize, const PADDIN
     window: Window<Nhwc>,
     patches: Patches,
 ) {
-    let finish = |output: usize, place: Place, inputs: [[Octet; SIZE]; SIZE]| {
+    let finish = |&(): &(), output: usize, place: Place, inputs: [[Octet; SIZE]; SIZE]| {
         // What is outside is minus infinity, and wins over nothing: of equals the first that is inside does.
         let first =
             |axis: usize, output: u32| PADDING.saturating_sub(output * 2) * if axis == 0 { SIZE as u32 } else { 1 };
@@ -61,7 +61,7 @@ pub unsafe fn max_pool_forward_octets<T: Paired, const SIZE: usize, const PADDIN
     };
     let outside = T::join([f32::NEG_INFINITY; 2]);
     // SAFETY: the caller's.
-    unsafe { octets::each::<SIZE, PADDING>(x.cast(), &window, &patches, outside, finish) };
+    unsafe { octets::each::<_, SIZE, PADDING>(x.cast(), &window, &patches, outside, || (), finish) };
 }
 
 /// As [`max_pool_forward_octets`], of row-major images by [fours](crate::patch::quads) of a row.

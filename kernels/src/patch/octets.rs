@@ -36,7 +36,8 @@ impl Patches {
 
     /// As [`of_outputs`](Self::of_outputs), by octets.
     pub fn of_output_octets(window: &Window<Nhwc>) -> Option<(Self, [u32; 3], [u32; 3])> {
-        Self::new(window, window.output, LANES, 1, [MOST_COLUMNS, THREADS])
+        let (rows, most_columns) = if window.size[0] > 2 { (2, MOST_COLUMNS / 2) } else { (1, MOST_COLUMNS) };
+        Self::new(window, window.output, LANES, rows, [most_columns, THREADS])
     }
 }
 
@@ -132,46 +133,59 @@ pub(crate) fn sum_of_pairs<T: Paired>(pairs: [[Option<u32>; 2]; 2]) -> u32 {
 }
 
 /// Goes over this thread's outputs of windows of `SIZE` by `SIZE` positions, two apart and padded by `PADDING`:
-/// `finish(octet, place, inputs)` gets the output's number among octets, where it is, and its window's inputs, all on their way at
-/// once, with the pair `outside` for what is not in the image. Threads beside each other have rows beside each other.
+/// `finish(with, octet, place, inputs)` gets the output's number among octets, where it is, and its window's inputs, all on their way
+/// at once, with the pair `outside` for what is not in the image. Threads beside each other have rows beside each other. `with` is
+/// what `before` gives: all threads of the block call it, once, and the first loads are on their way then.
 ///
 /// # Safety
 /// `x` holds the window's inputs, and begins at a multiple of 16 bytes; the window is such; `patches` are of its outputs.
 #[inline(always)]
-pub(crate) unsafe fn each<const SIZE: usize, const PADDING: u32>(
+pub(crate) unsafe fn each<W, const SIZE: usize, const PADDING: u32>(
     x: Global<u32>,
     window: &Window<Nhwc>,
     patches: &Patches,
     outside: u32,
-    finish: impl Fn(usize, Place, [[Octet; SIZE]; SIZE]),
+    before: impl FnOnce() -> W,
+    finish: impl Fn(&W, usize, Place, [[Octet; SIZE]; SIZE]),
 ) {
-    let Some(plane) = patches.plane() else { return };
     let (input_line, output_line) = [window.input[1], window.output[1]].map(|width| width * patches.groups).into();
-    let otherwise = Vec4::splat(outside);
-    for place in patches.tiling.places() {
+    let load = |there: bool, plane: u32, place: u32, row: u32| {
         let column = patches.tiling.column::<Nhwc>(place);
         let group = place - column * patches.groups;
-        for row in patches.tiling.rows() {
-            let [top, left] = [row, column].map(|output| (output * 2).wrapping_sub(PADDING));
-            let (line, pixel) = (input_line as isize, patches.groups as isize);
-            let [down, right] = [top, left].map(|input| input.cast_signed() as isize);
-            let rows = plane as isize * window.input[0] as isize + down;
-            let origin = rows * line + right * pixel + group as isize;
-            let mut inputs = [[[outside; PAIRS]; SIZE]; SIZE];
-            unrolled!(I in [0 1 2] {
-                unrolled!(J in [0 1 2] {
-                    if I < SIZE && J < SIZE {
-                        let (row, column) = (top.wrapping_add(I as u32), left.wrapping_add(J as u32));
-                        let inside = (row < window.input[0]) & (column < window.input[1]);
-                        let octet = (origin + I as isize * line + J as isize * pixel).cast_unsigned();
-                        // SAFETY: inside the image where they are loaded.
-                        inputs[I][J] = unsafe { x.load4_if(inside, octet.wrapping_mul(PAIRS), otherwise) }.to_array();
-                    }
-                });
+        let [top, left] = [row, column].map(|output| (output * 2).wrapping_sub(PADDING));
+        let (line, pixel) = (input_line as isize, patches.groups as isize);
+        let [down, right] = [top, left].map(|input| input.cast_signed() as isize);
+        let rows = plane as isize * window.input[0] as isize + down;
+        let origin = rows * line + right * pixel + group as isize;
+        let mut inputs = [[[outside; PAIRS]; SIZE]; SIZE];
+        unrolled!(I in [0 1 2] {
+            unrolled!(J in [0 1 2] {
+                if I < SIZE && J < SIZE {
+                    let (row, column) = (top.wrapping_add(I as u32), left.wrapping_add(J as u32));
+                    let inside = there & (row < window.input[0]) & (column < window.input[1]);
+                    let octet = (origin + I as isize * line + J as isize * pixel).cast_unsigned();
+                    // SAFETY: inside the image where they are loaded.
+                    inputs[I][J] =
+                        unsafe { x.load4_if(inside, octet.wrapping_mul(PAIRS), Vec4::splat(outside)) }.to_array();
+                }
             });
-            let rows = plane as usize * window.output[0] as usize + row as usize;
-            let octet = rows * output_line as usize + place as usize;
-            finish(octet, Place { plane, row, column, channel: group * LANES }, inputs);
-        }
+        });
+        inputs
+    };
+    let (plane, place, mut rows) = (patches.plane(), patches.place(), patches.tiling.rows());
+    let row = rows.next();
+    let there = plane.is_some() & place.is_some() & row.is_some();
+    let mut inputs = load(there, plane.unwrap_or(0), place.unwrap_or(0), row.unwrap_or(0));
+    let with = before();
+    let (Some(plane), Some(place), Some(mut row)) = (plane, place, row) else { return };
+    let column = patches.tiling.column::<Nhwc>(place);
+    let channel = (place - column * patches.groups) * LANES;
+    loop {
+        let line = plane as usize * window.output[0] as usize + row as usize;
+        let octet = line * output_line as usize + place as usize;
+        finish(&with, octet, Place { plane, row, column, channel }, inputs);
+        let Some(next) = rows.next() else { break };
+        row = next;
+        inputs = load(true, plane, place, row);
     }
 }

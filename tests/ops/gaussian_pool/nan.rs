@@ -9,7 +9,11 @@ use crate::support::*;
 
 /// A NaN or an infinity reaches the windows of its plane that cover it, and no others; likewise backwards.
 pub(super) fn stays_in_its_windows(device: &Device) -> Outcome {
-    let cases = [([1, 3, 20, 23], [3, 4], [2, 3], [1, 2]), ([1, 2, 9, 70], [2, 2], [4, 1], [0, 0])];
+    let cases = [
+        ([1, 3, 20, 23], [3, 4], [2, 3], [1, 2]),
+        ([1, 2, 9, 70], [2, 2], [4, 1], [0, 0]),
+        ([1, 8, 7, 9], [3, 3], [2, 2], [0, 0]),
+    ];
     for (x, size, stride, padding) in cases {
         let window = Window::new(size).stride(stride).padding(padding);
         for (normalize, layout) in [(Normalize::Window, LAYOUTS[0]), (Normalize::Valid, LAYOUTS[1])] {

@@ -128,6 +128,7 @@ pub(super) fn results<T: Real>(case: &Case, inputs: &Inputs<T>) -> Results<T> {
     let old = &inputs.old;
     Results {
         y: tensor(&case.y(), &y),
+        dx: tensor(&case.x, &dx),
         added: Gradients { dx: added(&old.dx, &dx), dmean: added(&old.dmean, &dmean), dvar: added(&old.dvar, &dvar) },
         gradients: Gradients {
             dx: tensor(&case.x, &dx),

@@ -3,6 +3,7 @@
 mod apart;
 mod direct;
 mod lanes;
+mod patches;
 mod slide;
 mod staged;
 
@@ -83,6 +84,9 @@ impl<T: Real> OnGpu for Forward<'_, T> {
             return self.apart(gpu, geometry, apart);
         }
         let (variances, bytes) = (plan.variances() as u32, T::DTYPE.size() as u32);
+        if let Some(by_patches) = patches::forward(plan, &geometry, T::DTYPE) {
+            return self.by_patches(gpu, by_patches);
+        }
         if let Some(by_lanes) = lanes::forward(plan, &geometry, T::DTYPE) {
             return self.by_lanes(gpu, geometry, by_lanes);
         }
@@ -153,6 +157,10 @@ impl<T: Real> OnGpu for Backward<'_, T> {
         }
         let each = if parameters { 3 } else { 1 };
         let (variances, bytes) = (plan.variances() as u32, T::DTYPE.size() as u32);
+        let writes = !parameters && self.dx.as_ref().is_some_and(|out| out.beta == 0.0);
+        if writes && let Some(by_patches) = patches::backward(plan, &geometry, T::DTYPE) {
+            return self.by_patches(gpu, by_patches);
+        }
         if let Some(by_lanes) = lanes::backward(plan, &geometry, T::DTYPE, parameters) {
             return self.by_lanes(gpu, geometry, by_lanes);
         }
@@ -163,7 +171,6 @@ impl<T: Real> OnGpu for Backward<'_, T> {
         if let Some(by_strips) = strips(plan, of_strips) {
             return self.by_strips(gpu, geometry, by_strips);
         }
-        let writes = !parameters && self.dx.as_ref().is_some_and(|out| out.beta == 0.0);
         if writes && let Some(staged) = staged::backward(gpu, plan, &geometry, T::DTYPE) {
             return self.staged(gpu, geometry, staged);
         }
