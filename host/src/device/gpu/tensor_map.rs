@@ -27,15 +27,9 @@ impl Gpu {
     pub fn tensor_map<T: Element>(
         &self,
         memory: &dyn DeviceMemory<T>,
-        [rows, columns]: [u32; 2],
-        [box_rows, box_columns]: [u32; 2],
+        matrix: [u32; 2],
+        of_box: [u32; 2],
     ) -> Result<TensorMap> {
-        let wrong = |got: String, expected: &str| Error::Argument {
-            op: "Gpu::tensor_map",
-            argument: "memory",
-            got,
-            expected: expected.to_owned(),
-        };
         let element = match T::DTYPE {
             DType::F16 => TensorMapType::F16,
             DType::Bf16 => TensorMapType::Bf16,
@@ -43,15 +37,38 @@ impl Gpu {
             DType::F64 => TensorMapType::F64,
             other => return Err(wrong(format!("of {other}"), "floats")),
         };
-        if (memory.len() as u64) < u64::from(rows) * u64::from(columns) {
-            return Err(wrong(format!("{} elements", memory.len()), &format!("at least {rows}x{columns}")));
+        self.describe(element, (memory.address(), memory.len()), matrix, of_box)
+    }
+
+    /// [`Gpu::tensor_map`] of a matrix that copies round to tf32, of whose digits f32 has 13 more.
+    ///
+    /// # Errors
+    /// As [`Gpu::tensor_map`].
+    pub fn tensor_map_as_tf32(
+        &self,
+        memory: &dyn DeviceMemory<f32>,
+        matrix: [u32; 2],
+        of_box: [u32; 2],
+    ) -> Result<TensorMap> {
+        self.describe(TensorMapType::Tf32, (memory.address(), memory.len()), matrix, of_box)
+    }
+
+    fn describe(
+        &self,
+        element: TensorMapType,
+        (address, len): (u64, usize),
+        [rows, columns]: [u32; 2],
+        [box_rows, box_columns]: [u32; 2],
+    ) -> Result<TensorMap> {
+        if (len as u64) < u64::from(rows) * u64::from(columns) {
+            return Err(wrong(format!("{len} elements"), &format!("at least {rows}x{columns}")));
         }
         let Backend::Driver(driver) = self.backend() else {
             return Err(wrong(self.to_string(), "memory of a GPU that makes bulk copies"));
         };
         let array = TiledArray {
             element,
-            address: memory.address(),
+            address,
             dims: &[columns.into(), rows.into()],
             strides: &[u64::from(columns) * u64::from(element.size())],
             box_dims: &[box_columns, box_rows],
@@ -65,4 +82,8 @@ impl Gpu {
         }
         Ok(TensorMap::from_words(driver.tensor_map(&array)?.words()))
     }
+}
+
+fn wrong(got: String, expected: &str) -> Error {
+    Error::Argument { op: "Gpu::tensor_map", argument: "memory", got, expected: expected.to_owned() }
 }

@@ -74,6 +74,34 @@ macro_rules! of_each_type {
     };
 }
 
+macro_rules! wgmma_tf32 {
+    ($sums:ident, $a:ident, $b:ident, $add:ident, $shape:literal, [$first:literal $($i:literal)*]) => {
+        core::arch::asm!(
+            concat!(
+                "{{ .reg .pred p; setp.ne.b32 p, {add}, 0; wgmma.mma_async.sync.aligned.", $shape, "k8.f32.tf32.tf32 {{{}",
+                $(wgmma_tf32!(@place $i),)* "}}, {a}, {b}, p, 1, 1; }}"
+            ),
+            inout(reg32) $sums[$first], $(inout(reg32) $sums[$i],)*
+            a = in(reg64) $a.0, b = in(reg64) $b.0, add = in(reg32) u32::from($add),
+            options(nostack, preserves_flags))
+    };
+    (@place $i:literal) => { ", {}" };
+}
+
+macro_rules! wgmma_tf32_of {
+    ($sums:ident, $a:ident, $b:ident, $add:ident, $shape:literal, [$first:literal $($i:literal)*]) => {
+        core::arch::asm!(
+            concat!(
+                "{{ .reg .pred p; setp.ne.b32 p, {add}, 0; wgmma.mma_async.sync.aligned.", $shape, "k8.f32.tf32.tf32 {{{}",
+                $(wgmma_tf32!(@place $i),)* "}}, {{{a0}, {a1}, {a2}, {a3}}}, {b}, p, 1, 1; }}"
+            ),
+            inout(reg32) $sums[$first], $(inout(reg32) $sums[$i],)*
+            a0 = in(reg32) $a[0], a1 = in(reg32) $a[1], a2 = in(reg32) $a[2], a3 = in(reg32) $a[3],
+            b = in(reg64) $b.0, add = in(reg32) u32::from($add),
+            options(nostack, preserves_flags))
+    };
+}
+
 /// The macro for 64, 128, 192 or 256 columns: with these arguments, and the sums' indices.
 macro_rules! of_each_size {
     ($size:ident, $do:ident, ($($argument:tt)*)) => {
@@ -128,6 +156,33 @@ pub unsafe fn wgmma<T: Half, const COLUMNS: u32, const ACROSS_A: bool, const ACR
     // SAFETY: the caller's. Of the three shapes one is left.
     unsafe {
         of_each_size!(COLUMNS, of_each_type, (sums, a, b, add, ACROSS_A, ACROSS_B));
+    }
+}
+
+/// [`wgmma`] of tf32, over 8 of depth: 64 rows of `a`, `COLUMNS` columns of `b`, of f32 whose low 13 bits do not count, the depth of
+/// both innermost. PTX: `wgmma.mma_async.sync.aligned.m64n64k8.f32.tf32.tf32` and its kin.
+///
+/// # Safety
+/// As [`wgmma`].
+#[inline(always)]
+pub unsafe fn wgmma_tf32<const COLUMNS: u32>(sums: &mut Sums, a: Matrix, b: Matrix, add: bool) {
+    // SAFETY: the caller's.
+    unsafe {
+        of_each_size!(COLUMNS, wgmma_tf32, (sums, a, b, add));
+    }
+}
+
+/// [`wgmma_tf32`] of 64 rows in registers: with `g = lane / 4` and `c = lane % 4`, of warp `w` of the warpgroup, `a[i]` is that of row
+/// `16 w + g + 8 (i % 2)` and depth `c + 4 (i / 2)`.
+///
+/// # Safety
+/// As [`wgmma`]; `a` stays as it is until the product is done, which is `ptxas`'s part as long as the same variable takes no other
+/// value before a [`wgmma_wait`](super::wgmma_wait) that says so.
+#[inline(always)]
+pub unsafe fn wgmma_tf32_of<const COLUMNS: u32>(sums: &mut Sums, a: [f32; 4], b: Matrix, add: bool) {
+    // SAFETY: the caller's.
+    unsafe {
+        of_each_size!(COLUMNS, wgmma_tf32_of, (sums, a, b, add));
     }
 }
 

@@ -10,7 +10,7 @@ pub mod copies;
 pub mod matrix;
 
 pub use copies::{copy_box_in, copy_box_in_cluster, prefetch_tensor_map};
-pub use matrix::{Matrix, Sums, pack, stmatrix_x4, wgmma, wgmma_finish, wgmma_settle};
+pub use matrix::{Matrix, Sums, pack, stmatrix_x4, wgmma, wgmma_finish, wgmma_settle, wgmma_tf32, wgmma_tf32_of};
 
 use crate::shared::Shared;
 
