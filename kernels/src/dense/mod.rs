@@ -8,8 +8,9 @@
 //! first: nothing is transposed in memory. Each has an entry for tiles of 128 × 128 and one for 64 × 64, which small
 //! products need to fill the GPU. Of 16-bit floats there is another body ([`mma`]), by tensor cores, where rows are
 //! whole pieces of 16 bytes, with entries for tiles of 128 × 256 too; and one by Hopper's tensor cores ([`wgmma`]), in PTX for
-//! `sm_90a` alone, where rows of the result are whole pieces too. The depth can be split over the grid's z: then
-//! each split writes its sums to a part of its own, and [`dense_finish`] adds the parts in order and does the rest.
+//! `sm_90a` alone, where rows of the result are whole pieces too. There f32 goes by parts of bf16 ([`split`]) or as tf32
+//! ([`tf32`](mod@tf32)), where these are asked for. The depth can be split over the grid's z: then each split
+//! writes its sums to a part of its own, and [`dense_finish`] adds the parts in order and does the rest.
 //! `dz` is made once, with the sums of `db` and `dalpha` ([`sums`]); of the identity it is `dy`.
 //!
 //! Resources: the products of [`product`](mod@product) are bound by FFMA (each element one chain of fused multiply-adds
@@ -26,6 +27,7 @@ pub mod product;
 mod quad;
 pub mod split;
 pub mod sums;
+pub mod tf32;
 pub mod wgmma;
 
 use cuda_std::arch::sm_80::Half;

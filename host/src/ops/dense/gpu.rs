@@ -5,10 +5,11 @@ use kernels::dense::{
     DenseFinish, FINISH_BLOCK, FINISH_COLUMNS, FINISH_ROWS, IDENTITY, PRELU_EACH, PRELU_SHARED, RELU,
 };
 
-use super::plan::Plan;
+use super::plan::{Plan, Tile, Way};
 use super::products::split::{self, Operand, Refusals, Splits};
+use super::products::tf32::{self, Turns};
 use super::products::{ForwardProduct, GradientProduct, Products};
-use super::{Activation, Backward, Forward, Sizes, Slope};
+use super::{Activation, Backward, Forward, Precision, Sizes, Slope};
 use crate::device::{Gpu, GpuBuffer, OnGpu, explain, for_storage, tiles};
 use crate::{Element, Error, Out, Real, Result};
 
@@ -20,15 +21,47 @@ const LEAST_ROWS: usize = 32;
 pub(super) type Memory<'a, S = f32> = &'a dyn DeviceMemory<S>;
 pub(super) type MemoryMut<'a, S = f32> = &'a mut dyn DeviceMemory<S>;
 
+/// One of the layer's products.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Product {
+    Forward,
+    Dx,
+    Dw,
+}
+
 impl Sizes {
-    /// How a product of these sizes is cut up: [`Products::plan`].
-    fn plan<S: Products>(self, gpu: &Gpu, op: &'static str, product: [usize; 3], lengths: [usize; 2]) -> Result<Plan> {
-        S::plan(product, lengths, gpu.hopper_multiprocessors().is_some()).ok_or_else(|| Error::Argument {
+    /// The product's rows, columns and depth.
+    fn of(self, product: Product) -> [usize; 3] {
+        let Self { batch, inputs, outputs } = self;
+        match product {
+            Product::Forward => [batch, outputs, inputs],
+            Product::Dx => [batch, inputs, outputs],
+            Product::Dw => [outputs, inputs, batch],
+        }
+    }
+
+    /// How a product is cut up, and, where its operands are taken apart, how that of their parts is: as tf32 if so asked for and
+    /// there is a way, or else by [`Products::plan`] and `Splits::split_plan`.
+    fn plans<S: Products>(
+        self,
+        gpu: &Gpu,
+        op: &'static str,
+        precision: Precision,
+        product: Product,
+    ) -> Result<(Plan, Option<Plan>)> {
+        let Self { batch, inputs, outputs } = self;
+        let sizes = self.of(product);
+        if let Some(plan) = S::tf32_plan(gpu, precision, product, sizes) {
+            return Ok((plan, None));
+        }
+        let lengths = if product == Product::Forward { [inputs, inputs] } else { [outputs, inputs] };
+        let plan = S::plan(sizes, lengths, gpu.hopper_multiprocessors().is_some()).ok_or_else(|| Error::Argument {
             op,
             argument: "x and w",
-            got: format!("[{}, {}] and [{}, {}]", self.batch, self.inputs, self.outputs, self.inputs),
+            got: format!("[{batch}, {inputs}] and [{outputs}, {inputs}]"),
             expected: "sizes below 2³¹ on a GPU".into(),
-        })
+        })?;
+        Ok((plan, S::split_plan(gpu, precision, sizes)))
     }
 }
 
@@ -97,8 +130,7 @@ impl<T: Real> OnGpu for Forward<'_, T> {
             let y = self.y.gpu_mut::<S>(OP, "y")?;
             let mut z = self.z.map(|z| z.gpu_mut::<f32>(OP, "z")).transpose()?.map(|z| z as MemoryMut<'_>);
 
-            let plan = self.sizes.plan::<S>(gpu, OP, [batch, outputs, inputs], [inputs, inputs])?;
-            let split = S::split_plan(gpu, self.precision, [batch, outputs, inputs]);
+            let (plan, split) = self.sizes.plans::<S>(gpu, OP, self.precision, Product::Forward)?;
             let _why = explain::because(|| split.as_ref().unwrap_or(&plan).why());
 
             // The workspace: the operands' parts, what their split refuses, and the parts of split products.
@@ -198,15 +230,19 @@ impl<T: Real> OnGpu for Backward<'_, T> {
             let dw = gradient::<_, S>(self.gradients.dw, OP, "dw")?;
             let db = gradient::<_, S>(self.gradients.db, OP, "db")?;
             let dalpha = gradient::<_, f32>(self.gradients.dalpha, OP, "dalpha")?;
-            let lengths = [outputs, inputs];
-            let dx_plan = sizes.plan::<S>(gpu, OP, [batch, inputs, outputs], lengths)?;
-            let dw_plan = sizes.plan::<S>(gpu, OP, [outputs, inputs, batch], lengths)?;
-            let dx_split = dx.as_ref().and_then(|_| S::split_plan(gpu, self.precision, [batch, inputs, outputs]));
-            let dw_split = dw.as_ref().and_then(|_| S::split_plan(gpu, self.precision, [outputs, inputs, batch]));
+            let (dx_plan, dx_split) = sizes.plans::<S>(gpu, OP, self.precision, Product::Dx)?;
+            let (dw_plan, dw_split) = sizes.plans::<S>(gpu, OP, self.precision, Product::Dw)?;
+            let (dx_split, dw_split) = (dx_split.filter(|_| dx.is_some()), dw_split.filter(|_| dw.is_some()));
+            // Which operand of `dw` is turned.
+            let turns = match dw_plan.tile {
+                Tile::Tf32 { way, .. } if dw.is_some() => Some(way),
+                _ => None,
+            };
+            let of_turned = [batch, if turns == Some(Way::Left) { inputs } else { outputs }];
             let sums = Sums::new(sizes, activation);
 
-            // The workspace: dz, the chunks' sums for db and for dalpha, the operands' parts and what their split refuses, and
-            // the parts of split products.
+            // The workspace: dz, the chunks' sums for db and for dalpha, the operands' parts and what their split refuses, a
+            // turned operand, and the parts of split products.
             let makes_dz = activation != IDENTITY && (dx.is_some() || dw.is_some());
             let each = if activation == PRELU_SHARED { sums.strips } else { outputs };
             let room = [
@@ -217,6 +253,7 @@ impl<T: Real> OnGpu for Backward<'_, T> {
                 if dx_split.is_some() { split::room([outputs, inputs]) } else { 0 },
                 if dw_split.is_some() { split::room([batch, inputs]) } else { 0 },
                 if dx_split.is_some() || dw_split.is_some() { Refusals::ROOM } else { 0 },
+                if turns.is_some() { tf32::room(of_turned) } else { 0 },
                 dx.as_ref()
                     .map_or(0, |_| parts_of(&dx_plan, &dx_split))
                     .max(dw.as_ref().map_or(0, |_| parts_of(&dw_plan, &dw_split))),
@@ -229,7 +266,8 @@ impl<T: Real> OnGpu for Backward<'_, T> {
             let (dz_room, rest) = rest.split_at(room[3]);
             let (w_room, rest) = rest.split_at(room[4]);
             let (x_room, rest) = rest.split_at(room[5]);
-            let (refusals, mut parts) = rest.split_at(room[6]);
+            let (refusals, rest) = rest.split_at(room[6]);
+            let (turned, mut parts) = rest.split_at(room[7]);
 
             let mut dz = dz.cast::<S>();
             if makes_dz || db.is_some() || dalpha.is_some() {
@@ -300,7 +338,18 @@ impl<T: Real> OnGpu for Backward<'_, T> {
                 let split = dw_split.as_ref().map(|split| (split, refusals.any()));
                 let refused = split.map(|(_, refused)| refused);
                 let into = dw_plan.is_split().then_some(&mut parts as MemoryMut<'_>);
-                let product = GradientProduct { dz, other: x, out: &mut *dw, parts: into, refused, beta };
+                let mut turned = turned.cast::<S>();
+                if let Some(way) = turns {
+                    let matrix = if way == Way::Left { x } else { dz };
+                    // SAFETY: `dz` is `[N, O]`, `x` `[N, I]`, and the workspace has the room.
+                    unsafe { S::turn(gpu, matrix, of_turned, &mut turned)? };
+                }
+                let (dz, other): (Memory<'_, S>, Memory<'_, S>) = match turns {
+                    Some(Way::Left) => (dz, &turned),
+                    Some(_) => (&turned, x),
+                    None => (dz, x),
+                };
+                let product = GradientProduct { dz, other, out: &mut *dw, parts: into, refused, beta };
                 // SAFETY: as above, with `x` `[N, I]` and `dw` `[O, I]`.
                 unsafe { S::dw(gpu, &dw_plan, product)? };
                 Finish::sum(dw, beta).launch(gpu, &dw_plan, split, &parts)?;
@@ -319,7 +368,10 @@ mod tests {
     fn refuses_sizes_that_32_bits_do_not_count() {
         let sizes = Sizes { batch: 1 << 31, inputs: 3, outputs: 2 };
         assert_eq!(
-            sizes.plan::<f32>(&Gpu::emulated(), "dense.forward", [1 << 31, 2, 3], [3, 3]).unwrap_err().to_string(),
+            sizes
+                .plans::<f32>(&Gpu::emulated(), "dense.forward", Precision::default(), Product::Forward)
+                .unwrap_err()
+                .to_string(),
             "dense.forward: x and w is [2147483648, 3] and [2, 3], expected sizes below 2³¹ on a GPU"
         );
     }

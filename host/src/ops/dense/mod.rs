@@ -52,6 +52,14 @@ pub enum Precision {
     /// an operand while the pass runs, of memory that is kept for the next one.
     #[default]
     F32Split,
+    /// By tensor cores as tf32, on a GPU that has Hopper's: each operand's element is rounded to 11 binary digits of 24, the nearest
+    /// such number, these are multiplied exactly, and their sums are f32 (`docs/accuracy.md` has the errors). Exponents are f32's.
+    /// Infinities and NaN come out as of f32.
+    ///
+    /// Asked for, it allows that; where there is no such kernel, on other devices, for fewer than 16 rows, or where rows in memory are
+    /// no whole pieces of 16 bytes, products are made as by [`Precision::F32Split`]. For `dw`, `dz` is turned, which takes as much memory
+    /// again while the pass runs, memory that is kept for the next one.
+    Tf32,
 }
 
 /// What is applied to the product and the bias.

@@ -3,10 +3,12 @@
 mod hopper;
 mod split;
 mod tensor;
+mod tf32;
 
 use cuda_std::launch::LaunchDims;
 use kernels::dense::{DEPTH, LARGE, MAX_GRID_Y, SMALL, Shape, block, columns_along_x, mma, per_multiprocessor, wgmma};
 
+pub(super) use self::tf32::Way;
 use crate::device::tiles;
 
 /// Multiprocessors that a cut should keep busy: those of an H100 or H200. Any number is right; on a smaller GPU the
@@ -30,6 +32,12 @@ pub(super) enum Tile {
     },
     /// Of operands in parts.
     Split,
+    /// Of f32 as tf32: a side, the depth shared by so many blocks, which are a cluster, and which operand goes by registers.
+    Tf32 {
+        side: u32,
+        together: u32,
+        way: Way,
+    },
 }
 
 impl Tile {
@@ -38,6 +46,8 @@ impl Tile {
             Self::Large | Self::TensorLarge | Self::TensorWide => LARGE,
             Self::Small | Self::TensorSmall => SMALL,
             Self::Hopper { .. } | Self::Split => wgmma::ROWS,
+            Self::Tf32 { side, way: Way::Right, .. } => side,
+            Self::Tf32 { .. } => wgmma::ROWS,
         }
     }
 
@@ -48,6 +58,8 @@ impl Tile {
             Self::Small | Self::TensorSmall => SMALL,
             Self::Hopper { columns, .. } => columns,
             Self::Split => kernels::dense::split::COLUMNS,
+            Self::Tf32 { way: Way::Right, .. } => wgmma::ROWS,
+            Self::Tf32 { side, .. } => side,
         }
     }
 
@@ -58,7 +70,7 @@ impl Tile {
 
     /// Whether it is made by `wgmma`.
     pub fn is_hopper(self) -> bool {
-        matches!(self, Self::Hopper { .. })
+        matches!(self, Self::Hopper { .. } | Self::Tf32 { .. })
     }
 }
 
@@ -136,12 +148,16 @@ impl Plan {
             ),
             tile => {
                 let (rows, columns) = (tile.rows(), tile.columns());
-                let cores = if tile.is_hopper() { "Hopper's tensor cores" } else { "tensor cores" };
+                let cores = match tile {
+                    Tile::Hopper { .. } => "Hopper's tensor cores",
+                    Tile::Tf32 { .. } => "Hopper's tensor cores, as tf32,",
+                    _ => "tensor cores",
+                };
                 format!("{cores} in tiles of {rows}x{columns}: of all cuts this should take the least time")
             }
         };
         let parts = match (self.splits, self.tile) {
-            (_, Tile::Hopper { together: n @ 2.., .. }) => {
+            (_, Tile::Hopper { together: n @ 2.., .. } | Tile::Tf32 { together: n @ 2.., .. }) => {
                 format!("the depth shared by {n} blocks of a cluster, {depth_per_split} each, so that more blocks run")
             }
             (1, _) => "the depth in one part".to_owned(),

@@ -2,6 +2,7 @@
 
 mod hopper;
 pub(super) mod split;
+pub(super) mod tf32;
 
 use std::cell::RefCell;
 
@@ -43,7 +44,7 @@ pub(super) struct GradientProduct<'a, S> {
 }
 
 /// The kernels of an element type.
-pub(super) trait Products: split::Splits {
+pub(super) trait Products: split::Splits + tf32::Turns {
     /// Whether there are some for tensor cores.
     const TENSOR: bool;
 
@@ -105,15 +106,15 @@ macro_rules! launch {
 }
 
 macro_rules! products {
-    ($($t:ty, $has_tensor:literal, [$($forward:ident $dx:ident $dw:ident [$half:ty])?];)*) => {$(
+    ($($t:ty, $has_tensor:literal, $hopper:ident, [$($forward:ident $dx:ident $dw:ident [$half:ty])?];)*) => {$(
         impl Products for $t {
             const TENSOR: bool = $has_tensor;
 
             unsafe fn forward(gpu: &Gpu, plan: &Plan, product: ForwardProduct<'_, Self>) -> Result<()> {
-                $(if plan.tile.is_hopper() {
+                if plan.tile.is_hopper() {
                     // SAFETY: the caller's.
-                    return unsafe { hopper::forward::<$half>(gpu, plan, product) };
-                })?
+                    return unsafe { $hopper::forward(gpu, plan, product) };
+                }
                 let ForwardProduct { x, w, y, z, b, alpha, parts, refused, activation } = product;
                 let shape = plan.shape;
                 // SAFETY: the caller's; the plan's grid covers the product, and its block has the shared memory.
@@ -126,10 +127,10 @@ macro_rules! products {
             }
 
             unsafe fn dx(gpu: &Gpu, plan: &Plan, product: GradientProduct<'_, Self>) -> Result<()> {
-                $(if plan.tile.is_hopper() {
+                if plan.tile.is_hopper() {
                     // SAFETY: the caller's.
-                    return unsafe { hopper::dx::<$half>(gpu, plan, product) };
-                })?
+                    return unsafe { $hopper::dx(gpu, plan, product) };
+                }
                 let GradientProduct { dz, other: w, out: dx, parts, refused, beta } = product;
                 let shape = plan.shape;
                 // SAFETY: as for `forward`.
@@ -142,10 +143,10 @@ macro_rules! products {
             }
 
             unsafe fn dw(gpu: &Gpu, plan: &Plan, product: GradientProduct<'_, Self>) -> Result<()> {
-                $(if plan.tile.is_hopper() {
+                if plan.tile.is_hopper() {
                     // SAFETY: the caller's.
-                    return unsafe { hopper::dw::<$half>(gpu, plan, product) };
-                })?
+                    return unsafe { $hopper::dw(gpu, plan, product) };
+                }
                 let GradientProduct { dz, other: x, out: dw, parts, refused, beta } = product;
                 let shape = plan.shape;
                 // SAFETY: as for `forward`.
@@ -160,7 +161,7 @@ macro_rules! products {
     )*};
 }
 products! {
-    f32, false, [];
-    f16, true, [DenseForwardMma DenseDxMma DenseDwMma [f16]];
-    bf16, true, [DenseForwardMma DenseDxMma DenseDwMma [bf16]];
+    f32, false, tf32, [];
+    f16, true, hopper, [DenseForwardMma DenseDxMma DenseDwMma [f16]];
+    bf16, true, hopper, [DenseForwardMma DenseDxMma DenseDwMma [bf16]];
 }

@@ -1,9 +1,9 @@
 //! The copying thread: brings the slices of all tiles of the block, one after the other.
 
-use cuda_std::arch::sm_80::Half;
 use cuda_std::arch::sm_90a::{MBarrier, copy_box_in, copy_box_in_cluster, rank_in_cluster};
 use cuda_std::prelude::*;
 
+use super::element::Factor;
 use super::order::Order;
 use super::ring::{Place, Ring};
 use super::{DEPTH, PANEL, ROWS, sharing, stage, stages};
@@ -15,8 +15,8 @@ use super::{DEPTH, PANEL, ROWS, sharing, stage, stages};
 /// `slice` is that part's place in a stage that nobody uses, the barrier that stage's; the map is of boxes as
 /// [`operand_box`](super::operand_box) says.
 #[inline(always)]
-unsafe fn bring<T: Half, const SIDE: u32, const DEPTH_INNER: bool>(
-    slice: Shared<T>,
+unsafe fn bring<T: Factor, const SIDE: u32, const DEPTH_INNER: bool>(
+    slice: Shared<T::Half>,
     map: TensorMap,
     across: u32,
     depth: u32,
@@ -34,12 +34,13 @@ unsafe fn bring<T: Half, const SIDE: u32, const DEPTH_INNER: bool>(
         }
     };
     if DEPTH_INNER {
-        copy(slice, [depth, across]);
+        copy(slice, [depth / T::HALVES, across]);
     } else {
         unrolled!(P in [0 1 2 3] {
-            if (P as u32) < SIDE / 64 {
+            if (P as u32) < SIDE * T::HALVES / 64 {
                 // SAFETY: inside the part's place.
-                copy(unsafe { slice.offset(P as u32 * PANEL) }, [across + 64 * P as u32, depth]);
+                let slice = unsafe { slice.offset(P as u32 * (PANEL / T::HALVES)) };
+                copy(slice, [across + 64 / T::HALVES * P as u32, depth / T::HALVES]);
             }
         });
     }
@@ -51,13 +52,13 @@ unsafe fn bring<T: Half, const SIDE: u32, const DEPTH_INNER: bool>(
 /// One thread; the protocol of the module above.
 #[inline(always)]
 pub unsafe fn run<
-    T: Half,
+    T: Factor,
     const COLUMNS: u32,
     const PARTS: u32,
     const A_DEPTH_INNER: bool,
     const B_DEPTH_INNER: bool,
 >(
-    ring: Ring<T, COLUMNS, PARTS>,
+    ring: Ring<T::Half, COLUMNS, PARTS>,
     [a, b]: [TensorMap; 2],
     mut order: Order<COLUMNS, PARTS>,
 ) {

@@ -9,30 +9,31 @@ use cuda_std::prelude::*;
 use super::super::order::Tile;
 use super::super::product::{Epilogue, Shape};
 use super::super::{IDENTITY, PRELU_EACH, RELU};
+use super::element::Factor;
 use super::{PIECE, STORED, WARP_ROWS, WARPS};
 
 /// Where results go.
 #[derive(Clone, Copy)]
-pub struct Store<T, const COLUMNS: u32, const PARTS: u32> {
-    pub epilogue: Epilogue<T>,
+pub struct Store<T: Factor, const COLUMNS: u32, const PARTS: u32> {
+    pub epilogue: Epilogue<T::Element>,
     pub parts: Option<GlobalMut<f32>>,
     pub shape: Shape,
     /// Room in shared memory, of all warps.
-    pub room: Shared<T>,
+    pub room: Shared<T::Half>,
 }
 
 /// A lane's sums of 64 columns: of each 8 columns two of a row, and two of the row 8 below.
-type Columns = [[Vec2<f32>; 2]; 8];
+pub type Columns = [[Vec2<f32>; 2]; 8];
 
 /// Where a lane's first sums of a box are.
 #[derive(Clone, Copy)]
-struct At {
+pub struct At {
     column: u32,
     /// Of the row, and of the one 8 below; whether they exist.
     rows: [(usize, bool); 2],
 }
 
-impl<T: Half, const COLUMNS: u32, const PARTS: u32> Store<T, COLUMNS, PARTS> {
+impl<T: Factor, const COLUMNS: u32, const PARTS: u32> Store<T, COLUMNS, PARTS> {
     /// Elements of the room from one warp's box to the next one's: where sums are exchanged, a box lies where the warp's own
     /// of the first block were, which nobody else reads.
     const ROOM: u32 = if PARTS == 1 { STORED * WARP_ROWS } else { 2 * WARP_ROWS * COLUMNS / PARTS };
@@ -66,7 +67,7 @@ impl<T: Half, const COLUMNS: u32, const PARTS: u32> Store<T, COLUMNS, PARTS> {
                         }
                         None => {
                             self.finish(&mut values, at);
-                            self.copy_out(&values, [box_column, first], warp);
+                            T::copy_out(self, &values, [box_column, first], at, warp);
                         }
                     }
                 }
@@ -123,13 +124,13 @@ impl<T: Half, const COLUMNS: u32, const PARTS: u32> Store<T, COLUMNS, PARTS> {
             let at = self.at(first, column);
             self.finish(&mut values, at);
             if share == STORED {
-                return self.copy_out(&values, [column, first], warp);
+                return T::copy_out(self, &values, [column, first], at, warp);
             }
             unrolled!(J in [0 1 2 3 4 5 6 7] {
                 let exists = self.exists(at, J as u32);
                 unrolled!(R in [0 1] {
                     let (row, here) = at.rows[R];
-                    self.epilogue.out.store2_if(exists && here, row + 8 * J, values[J][R].map(T::from_f32));
+                    self.epilogue.out.store2_if(exists && here, row + 8 * J, values[J][R].map(T::Element::from_f32));
                 });
             });
         }
@@ -156,7 +157,7 @@ impl<T: Half, const COLUMNS: u32, const PARTS: u32> Store<T, COLUMNS, PARTS> {
     /// # Safety
     /// `target` holds what exists, which is this lane's.
     #[inline(always)]
-    unsafe fn store(&self, target: GlobalMut<f32>, offset: usize, values: &Columns, at: At) {
+    pub unsafe fn store(&self, target: GlobalMut<f32>, offset: usize, values: &Columns, at: At) {
         unrolled!(J in [0 1 2 3 4 5 6 7] {
             let exists = self.exists(at, J as u32);
             // SAFETY: as the caller says.
@@ -179,9 +180,9 @@ impl<T: Half, const COLUMNS: u32, const PARTS: u32> Store<T, COLUMNS, PARTS> {
         // SAFETY: the caller's.
         unsafe {
             if let Some(b) = b {
-                let none = zeros.map(T::from_f32);
+                let none = zeros.map(T::Element::from_f32);
                 unrolled!(J in [0 1 2 3 4 5 6 7] {
-                    let b = b.load2_if(self.exists(at, J as u32), at.column as usize + 8 * J, none).map(T::to_f32);
+                    let b = b.load2_if(self.exists(at, J as u32), at.column as usize + 8 * J, none).map(T::Element::to_f32);
                     values[J] = values[J].map(|z| Vec2::new(z.x + b.x, z.y + b.y));
                 });
             }
@@ -210,11 +211,11 @@ impl<T: Half, const COLUMNS: u32, const PARTS: u32> Store<T, COLUMNS, PARTS> {
             }
             if beta != 0.0 {
                 let old = out.as_global();
-                let none = zeros.map(T::from_f32);
+                let none = zeros.map(T::Element::from_f32);
                 unrolled!(J in [0 1 2 3 4 5 6 7] {
                     unrolled!(R in [0 1] {
                         let (row, here) = at.rows[R];
-                        let old = old.load2_if(here && self.exists(at, J as u32), row + 8 * J, none).map(T::to_f32);
+                        let old = old.load2_if(here && self.exists(at, J as u32), row + 8 * J, none).map(T::Element::to_f32);
                         let new = values[J][R];
                         values[J][R] =
                             Vec2::new(float::fma(beta, old.x, new.x), float::fma(beta, old.y, new.y));
@@ -223,13 +224,15 @@ impl<T: Half, const COLUMNS: u32, const PARTS: u32> Store<T, COLUMNS, PARTS> {
             }
         }
     }
+}
 
+impl<T: Half, const COLUMNS: u32, const PARTS: u32> Store<T, COLUMNS, PARTS> {
     /// Stores the warp's 16 rows of 64 columns, rounded, by whole rows: through the warp's box in shared memory.
     ///
     /// # Safety
     /// All lanes together; the results that exist are the warp's.
     #[inline(always)]
-    unsafe fn copy_out(&self, values: &Columns, [column, first]: [u32; 2], warp: u32) {
+    pub unsafe fn copy_out(&self, values: &Columns, [column, first]: [u32; 2], warp: u32) {
         let Shape { rows, columns, .. } = self.shape;
         let lane = thread::thread_idx_x() % warp::WARP_SIZE;
         // Lane 8m + r names row r of matrix m: the first two matrices are 16 rows of 8 columns, the others of the next 8.

@@ -25,6 +25,8 @@
 //!
 //! **Edges.** Copies bring zeros where the matrix ends; nothing is stored there.
 //!
+//! **Element types.** f32 goes the same way, multiplied as tf32 (`element.rs`, [`tf32`](super::tf32)): sizes here are of 16-bit floats.
+//!
 //! A slice of 256 columns takes as many clocks of the tensor cores as of shared memory, of fewer columns more of shared
 //! memory; large products draw so much power that the clock falls.
 
@@ -80,7 +82,7 @@ pub const fn operand_box(across: u32, depth_inner: bool) -> [u32; 2] {
 }
 
 /// Elements of a slice of both operands.
-const fn stage(columns: u32) -> u32 {
+pub(super) const fn stage(columns: u32) -> u32 {
     (ROWS + columns) * DEPTH
 }
 
@@ -90,14 +92,18 @@ const fn out(columns: u32, parts: u32) -> u32 {
 }
 
 #[cfg(all(target_arch = "nvptx64", target_feature = "sm_90a"))]
-mod copy;
+pub(super) mod copy;
+#[cfg(all(target_arch = "nvptx64", target_feature = "sm_90a"))]
+pub(super) mod element;
 #[cfg(all(target_arch = "nvptx64", target_feature = "sm_90a"))]
 mod epilogue;
 #[cfg(all(target_arch = "nvptx64", target_feature = "sm_90a"))]
 mod multiply;
 #[cfg(all(target_arch = "nvptx64", target_feature = "sm_90a"))]
-mod order;
+pub(super) mod order;
 #[cfg(all(target_arch = "nvptx64", target_feature = "sm_90a"))]
-mod ring;
+pub(super) mod ring;
+#[cfg(all(target_arch = "nvptx64", target_feature = "sm_90a"))]
+pub(super) use element::Tf32;
 #[cfg(all(target_arch = "nvptx64", target_feature = "sm_90a"))]
 pub(super) use multiply::product;

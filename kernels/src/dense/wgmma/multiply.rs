@@ -1,13 +1,13 @@
 //! The block's roles, and the multiplying warpgroups: a tile's slices as they come, each as four products of 16 of depth.
 
-use cuda_std::arch::sm_80::Half;
 use cuda_std::arch::sm_90a::{
-    Matrix, Sums, meet_cluster, prefetch_tensor_map, set_max_registers_down, set_max_registers_up, wgmma, wgmma_commit,
+    Matrix, Sums, meet_cluster, prefetch_tensor_map, set_max_registers_down, set_max_registers_up, wgmma_commit,
     wgmma_fence, wgmma_finish, wgmma_wait,
 };
 use cuda_std::prelude::*;
 
 use super::super::product::{Epilogue, Shape};
+use super::element::Factor;
 use super::epilogue::Store;
 use super::order::Order;
 use super::ring::{Place, Ring};
@@ -28,20 +28,20 @@ const MULTIPLY_REGISTERS: u32 = 232;
 /// within 128 bytes.
 #[inline(always)]
 pub unsafe fn product<
-    T: Half,
+    T: Factor,
     const COLUMNS: u32,
     const PARTS: u32,
     const A_DEPTH_INNER: bool,
     const B_DEPTH_INNER: bool,
 >(
     [a, b]: [TensorMap; 2],
-    epilogue: Epilogue<T>,
+    epilogue: Epilogue<T::Element>,
     parts: Option<GlobalMut<f32>>,
     shape: Shape,
     splits: u32,
 ) {
-    let ring = Ring::<T, COLUMNS, PARTS>::new();
-    let order = Order::<COLUMNS, PARTS>::new(shape, splits);
+    let ring = Ring::<T::Half, COLUMNS, PARTS>::new();
+    let order = Order::<COLUMNS, PARTS>::new(T::in_halves(shape), splits);
     let thread = thread::thread_idx_x();
     // SAFETY: the protocol of the module above.
     unsafe {
@@ -75,13 +75,13 @@ pub unsafe fn product<
 /// All threads of the warpgroup together; the protocol of the module above.
 #[inline(always)]
 unsafe fn multiply<
-    T: Half,
+    T: Factor,
     const COLUMNS: u32,
     const PARTS: u32,
     const A_DEPTH_INNER: bool,
     const B_DEPTH_INNER: bool,
 >(
-    ring: Ring<T, COLUMNS, PARTS>,
+    ring: Ring<T::Half, COLUMNS, PARTS>,
     mut order: Order<COLUMNS, PARTS>,
     store: Store<T, COLUMNS, PARTS>,
 ) {
@@ -109,7 +109,7 @@ unsafe fn multiply<
                 unrolled!(K in [0 1 2 3] {
                     let a = a.offset(on + K as u32 * step(A_DEPTH_INNER));
                     let b = b.offset(on + K as u32 * step(B_DEPTH_INNER));
-                    wgmma_each::<T, COLUMNS, A_DEPTH_INNER, B_DEPTH_INNER>(&mut sums, a, b, K > 0 || slice > 0);
+                    T::multiply::<COLUMNS, A_DEPTH_INNER, B_DEPTH_INNER>(&mut sums, a, b, K > 0 || slice > 0);
                 });
                 wgmma_commit();
                 wgmma_wait::<1>();
@@ -128,24 +128,6 @@ unsafe fn multiply<
                 ring.release(before.stage, lane);
             }
             store.put(&sums, tile, warp);
-        }
-    }
-}
-
-/// [`wgmma`], which asks whether the operands lie the other way.
-#[inline(always)]
-unsafe fn wgmma_each<T: Half, const COLUMNS: u32, const A_DEPTH_INNER: bool, const B_DEPTH_INNER: bool>(
-    sums: &mut Sums,
-    a: Matrix,
-    b: Matrix,
-    add: bool,
-) {
-    // SAFETY: the caller's. Of the three one is left.
-    unsafe {
-        match (A_DEPTH_INNER, B_DEPTH_INNER) {
-            (true, true) => wgmma::<T, COLUMNS, false, false>(sums, a, b, add),
-            (true, false) => wgmma::<T, COLUMNS, false, true>(sums, a, b, add),
-            (false, _) => wgmma::<T, COLUMNS, true, true>(sums, a, b, add),
         }
     }
 }

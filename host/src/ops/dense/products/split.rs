@@ -138,14 +138,14 @@ impl Splits for bf16 {}
 impl Splits for f32 {
     fn split_plan(gpu: &Gpu, precision: Precision, [rows, columns, depth]: [usize; 3]) -> Option<Plan> {
         match precision {
-            Precision::F32Split if gpu.hopper_multiprocessors().is_some() => {
+            Precision::F32Split | Precision::Tf32 if gpu.hopper_multiprocessors().is_some() => {
                 thread_local! {
                     static PLANS: Plans<[usize; 3]> = RefCell::default();
                 }
                 let sizes = [rows, columns, depth];
                 PLANS.with_borrow_mut(|plans| plans.get(sizes, || Plan::split(rows, columns, depth)))
             }
-            Precision::F32 | Precision::F32Split => None,
+            Precision::F32 | Precision::F32Split | Precision::Tf32 => None,
         }
     }
 

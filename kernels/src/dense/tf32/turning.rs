@@ -1,0 +1,238 @@
+//! The product of which the left operand lies with the depth outermost, and the result one way or the other: the multiplying warps
+//! take the left operand's slices out of shared memory into registers. In PTX for `sm_90a` alone.
+//!
+//! Roles, stages, protocol and clusters are those of [`wgmma`](super::super::wgmma). Of a slice each lane takes, for every 8 of depth, two
+//! neighbouring rows at two depths. A warp's rows are ordered so that these are the rows of the fragment
+//! `g` and `g + 8`: then its sums are neighbours in a result that is turned, and eight lanes store 64 bytes of a row.
+
+use cuda_std::arch::sm_90a::{
+    Matrix, Sums, meet_cluster, prefetch_tensor_map, set_max_registers_down, set_max_registers_up, wgmma_commit,
+    wgmma_fence, wgmma_finish, wgmma_tf32_of, wgmma_wait,
+};
+use cuda_std::prelude::*;
+
+use super::super::order::Tile;
+use super::super::product::Shape;
+use super::super::wgmma::element::{Factor, Tf32};
+use super::super::wgmma::order::Order;
+use super::super::wgmma::ring::{Place, Ring};
+use super::super::wgmma::{self, ROWS, cluster, copy};
+use super::DEPTH;
+
+/// Registers of each thread of the copying warpgroup, and of the multiplying ones. All together are a multiprocessor's.
+const COPY_REGISTERS: u32 = 40;
+const MULTIPLY_REGISTERS: u32 = 232;
+/// 16-bit elements of a slice of the left operand.
+const LEFT: u32 = ROWS * 2 * DEPTH;
+/// f32 of 32 columns of it, which are 128 bytes.
+const PANEL: u32 = 32 * DEPTH;
+
+/// Where sums go: `out = sum + beta * out`, or `parts`, of which there are `splits`; `[rows, columns]` or, turned, `[columns, rows]`.
+#[derive(Clone, Copy)]
+pub struct Store {
+    pub out: GlobalMut<f32>,
+    pub beta: f32,
+    pub parts: Option<GlobalMut<f32>>,
+    pub shape: Shape,
+}
+
+/// The block's tiles of `a · b`, `a: [rows, depth]`, `b: [depth, columns]`, which both lie column by column, and so does the result
+/// where it is `TURNED`.
+///
+/// # Safety
+/// The module `dense`'s; all sizes are at least 1; rows in memory of all three matrices are multiples of [`PIECE`](super::PIECE); the maps are of
+/// the operands and of type tf32, with boxes of [`operand_box`](super::operand_box), pieces swapped within 128 bytes.
+#[inline(always)]
+pub unsafe fn product<const COLUMNS: u32, const TURNED: bool>([a, b]: [TensorMap; 2], store: Store, splits: u32) {
+    let ring = Ring::<bf16, COLUMNS, 1>::new();
+    let order = Order::<COLUMNS, 1>::new(Tf32::in_halves(store.shape), splits);
+    let thread = thread::thread_idx_x();
+    // SAFETY: the protocol of the module `wgmma`.
+    unsafe {
+        if thread == 0 {
+            prefetch_tensor_map(a);
+            prefetch_tensor_map(b);
+            ring.init();
+        }
+        if cluster(COLUMNS, 1) > 1 {
+            meet_cluster();
+        } else {
+            thread::sync_threads();
+        }
+        if thread < 128 {
+            set_max_registers_down::<COPY_REGISTERS>();
+            if thread == 0 {
+                copy::run::<Tf32, COLUMNS, 1, false, true>(ring, [a, b], order);
+            }
+        } else {
+            set_max_registers_up::<MULTIPLY_REGISTERS>();
+            multiply::<COLUMNS, TURNED>(ring, order, store);
+        }
+    }
+}
+
+/// A lane's part of the left operand's slice: of every 8 of depth.
+type Fragments = [[f32; 4]; 4];
+
+/// A multiplying warp.
+struct Multiplier<const COLUMNS: u32> {
+    ring: Ring<bf16, COLUMNS, 1>,
+    /// The first stage's slice of the right operand.
+    b: Matrix,
+    /// Where the lane's rows are in a slice, at depths `c` and `c + 4`, the other way round where `c` is odd.
+    left: [u32; 2],
+    is_odd: bool,
+    /// The next stage, and the one whose products may be under way.
+    place: Place<COLUMNS, 1>,
+    before: u32,
+    lane: u32,
+}
+
+impl<const COLUMNS: u32> Multiplier<COLUMNS> {
+    #[inline(always)]
+    fn new(ring: Ring<bf16, COLUMNS, 1>, warp: u32) -> Self {
+        let lane = thread::thread_idx_x() % warp::WARP_SIZE;
+        let (g, c) = (lane / 4, lane % 4);
+        let is_odd = c % 2 == 1;
+        // In shared memory pieces of four elements are swapped by the depth: of neighbouring depths the same ones. So odd lanes
+        // begin with the other depth, and no two lanes meet in a bank.
+        let row = 16 * warp + 2 * g;
+        let at = |depth: u32| row / 32 * PANEL + depth * 32 + (row % 32 / 4 ^ depth) * 4 + row % 4;
+        let (low, high) = (at(c), at(c + 4));
+        let left = if is_odd { [high, low] } else { [low, high] };
+        // SAFETY: inside a stage.
+        let b = Matrix::at(unsafe { ring.slices().offset(LEFT) }, 0);
+        Self { ring, b, left, is_odd, place: Place::START, before: 0, lane }
+    }
+
+    /// Begins the products of the next slice, whose part of the left operand goes into `fragments`, and waits for those of the slice before,
+    /// which there is where `add`.
+    ///
+    /// # Safety
+    /// All threads of the warpgroup together; the protocol of the module `wgmma`. The slice before had other `fragments`.
+    #[inline(always)]
+    unsafe fn slice(&mut self, sums: &mut Sums, fragments: &mut Fragments, add: bool) {
+        let stage = self.place.stage;
+        // SAFETY: the stage is full, and stays so until this warp arrives.
+        unsafe {
+            self.ring.full(stage).wait(self.place.parity);
+            let on = stage * wgmma::stage(COLUMNS);
+            let slice = self.ring.slices().offset(on).cast::<f32>();
+            unrolled!(K in [0 1 2 3] {
+                let first = slice.load2(self.left[0] + 8 * 32 * K as u32);
+                let second = slice.load2(self.left[1] + 8 * 32 * K as u32);
+                let (low, high) = if self.is_odd { (second, first) } else { (first, second) };
+                fragments[K] = [low.x, low.y, high.x, high.y];
+            });
+            wgmma_fence();
+            unrolled!(K in [0 1 2 3] {
+                wgmma_tf32_of::<COLUMNS>(sums, fragments[K], self.b.offset(2 * on + 32 * K as u32), K > 0 || add);
+            });
+            wgmma_commit();
+            wgmma_wait::<1>();
+            if add {
+                self.ring.release(self.before, self.lane);
+            }
+        }
+        self.before = stage;
+        self.place = self.place.next();
+    }
+
+    /// Waits for the last products.
+    ///
+    /// # Safety
+    /// As [`Multiplier::slice`].
+    #[inline(always)]
+    unsafe fn finish(&self, sums: &mut Sums) {
+        // SAFETY: the caller's.
+        unsafe {
+            wgmma_finish::<COLUMNS>(sums);
+            self.ring.release(self.before, self.lane);
+        }
+    }
+}
+
+/// Multiplies and stores this warpgroup's rows of the block's tiles.
+///
+/// # Safety
+/// All threads of the warpgroup together; the protocol of the module `wgmma`.
+#[inline(always)]
+unsafe fn multiply<const COLUMNS: u32, const TURNED: bool>(
+    ring: Ring<bf16, COLUMNS, 1>,
+    mut order: Order<COLUMNS, 1>,
+    store: Store,
+) {
+    let warp = thread::thread_idx_x() / warp::WARP_SIZE - 4;
+    let mut warpgroup = Multiplier::<COLUMNS>::new(ring, warp);
+    // SAFETY: all zeros are arrays of floats. Not `[0.0; 128]`, which becomes a loop and then local memory.
+    let mut sums: Sums = unsafe { core::mem::zeroed() };
+    while let Some(tile) = order.next() {
+        // SAFETY: as above.
+        let (mut even, mut odd): (Fragments, Fragments) = unsafe { core::mem::zeroed() };
+        let mut slice = 0;
+        // SAFETY: the caller's; a tile has at least one slice.
+        unsafe {
+            loop {
+                warpgroup.slice(&mut sums, &mut even, slice > 0);
+                slice += 1;
+                if slice == tile.slices {
+                    break;
+                }
+                warpgroup.slice(&mut sums, &mut odd, true);
+                slice += 1;
+                if slice == tile.slices {
+                    break;
+                }
+            }
+            warpgroup.finish(&mut sums);
+            store.put::<COLUMNS, TURNED>(&sums, tile, warp);
+        }
+    }
+}
+
+impl Store {
+    /// Stores the warp's sums, columns as rows where `TURNED`: two that are neighbours in the result at a time.
+    ///
+    /// # Safety
+    /// What exists of the result is the warp's.
+    #[inline(always)]
+    unsafe fn put<const COLUMNS: u32, const TURNED: bool>(&self, sums: &Sums, tile: Tile, warp: u32) {
+        let Self { out, beta, parts, shape } = *self;
+        let Shape { rows, columns, .. } = shape;
+        let lane = thread::thread_idx_x() % warp::WARP_SIZE;
+        let row = tile.row + 16 * warp + lane / 4 * 2;
+        let column = tile.column + lane % 4 * 2;
+        let part = tile.split as usize * rows as usize * columns as usize;
+        unrolled!(J in [0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31] {
+            if (J as u32) < COLUMNS / 8 {
+                unrolled!(I in [0 1] {
+                    // Row and column of the first, and how sums lie: of two columns, then of the next row.
+                    let (row, column, mut pair) = if TURNED {
+                        (row, column + 8 * J as u32 + I as u32, Vec2::new(sums[4 * J + I], sums[4 * J + 2 + I]))
+                    } else {
+                        (row + I as u32, column + 8 * J as u32, Vec2::new(sums[4 * J + 2 * I], sums[4 * J + 2 * I + 1]))
+                    };
+                    let at = if TURNED {
+                        column as usize * rows as usize + row as usize
+                    } else {
+                        row as usize * columns as usize + column as usize
+                    };
+                    let exists = column < columns && row < rows;
+                    // SAFETY: along a row of the result elements come in twos, for they are a multiple of four.
+                    unsafe {
+                        match parts {
+                            Some(parts) => parts.store2_if(exists, part + at, pair),
+                            None => {
+                                if beta != 0.0 {
+                                    let old = out.as_global().load2_if(exists, at, Vec2::new(0.0, 0.0));
+                                    pair = Vec2::new(float::fma(beta, old.x, pair.x), float::fma(beta, old.y, pair.y));
+                                }
+                                out.store2_if(exists, at, pair);
+                            }
+                        }
+                    }
+                });
+            }
+        });
+    }
+}
