@@ -8,6 +8,7 @@ mod launches;
 mod rejects;
 mod split;
 mod tensor;
+mod tf32;
 mod tiles;
 
 use ferrolayer::device::Gpu;
@@ -78,6 +79,31 @@ pub fn tests() -> Vec<Trial> {
     tests.push(on_hopper("dense::products_of_parts_are_as_accurate", split::accuracy));
     tests.push(on_hopper("dense::what_has_no_parts_is_as_in_f32", split::refusals));
     tests.push(on_hopper("dense::products_of_parts_repeat", split::repeats));
+    tests.extend(on_each_gpu("dense::tf32_turned_is_the_matrix", tf32::turned_is_the_matrix));
+    for (tile, test) in [
+        ("64", tf32::exact::<64, 1> as fn(&Device) -> Outcome),
+        ("64_by_2", tf32::exact::<64, 2>),
+        ("64_by_4", tf32::exact::<64, 4>),
+        ("128", tf32::exact::<128, 1>),
+        ("128_by_2", tf32::exact::<128, 2>),
+        ("128_by_4", tf32::exact::<128, 4>),
+        ("192", tf32::exact::<192, 1>),
+        ("256", tf32::exact::<256, 1>),
+        ("left_64", tf32::turning_is_exact::<64, false>),
+        ("left_128", tf32::turning_is_exact::<128, false>),
+        ("left_192", tf32::turning_is_exact::<192, false>),
+        ("left_256", tf32::turning_is_exact::<256, false>),
+        ("right_64", tf32::turning_is_exact::<64, true>),
+        ("right_128", tf32::turning_is_exact::<128, true>),
+        ("right_192", tf32::turning_is_exact::<192, true>),
+        ("right_256", tf32::turning_is_exact::<256, true>),
+    ] {
+        tests.push(on_hopper(&format!("dense::tf32_is_exact_{tile}"), test));
+    }
+    tests.extend(on_each_gpu("dense::tf32_layer_is_exact", tf32::layer_is_exact));
+    tests.push(on_hopper("dense::tf32_is_as_accurate_as_its_digits", tf32::accuracy));
+    tests.push(on_hopper("dense::tf32_passes_what_is_no_number", tf32::passes_what_is_no_number));
+    tests.push(on_hopper("dense::tf32_repeats", tf32::repeats));
     for (n, i, o) in [(777, 1031, 901), (1024, 2048, 520), (130, 4100, 3001)] {
         tests.push(on_hopper(&format!("dense::products_of_parts_match_f64_at_size_{n}x{i}x{o}"), move |gpu| {
             Kind::ALL.iter().try_for_each(|&kind| compare::<f32>(gpu, [n, i, o], kind, 9))

@@ -129,12 +129,14 @@ pub fn parts_are_the_matrix(device: &Device) -> Outcome {
     Ok(())
 }
 
-/// Where there is one way to make f32 products, both precisions are that.
+/// Where there is one way to make f32 products, all precisions are that.
 pub fn same_in_either(device: &Device) -> Outcome {
     let (x, w) = (normal_tensor::<f32>(device, 1, &[70, 133]), normal_tensor(device, 2, &[65, 133]));
-    let [a, b] = [Precision::F32, Precision::F32Split]
+    let [a, b, c] = [Precision::F32, Precision::F32Split, Precision::Tf32]
         .map(|precision| dense::forward_inference_in(precision, &x, &w, None, Activation::Identity));
-    assert_same_bits("y", &a?, &b?)
+    let a = a?;
+    assert_same_bits("y by parts", &b?, &a)?;
+    assert_same_bits("y as tf32", &c?, &a)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
