@@ -153,7 +153,7 @@ unsafe fn of_eight<T: Paired, const SIZE: usize, const PADDING: u32>(
     patches: &Patches,
     make: impl Make,
 ) {
-    let finish = |octet: usize, place: Place, inputs: [[Octet; SIZE]; SIZE]| {
+    let finish = |_: &(), octet: usize, place: Place, inputs: [[Octet; SIZE]; SIZE]| {
         let [first, step] = index_of(window, place);
         let four = |pair: usize| windows::<SIZE>(|lane, i, j| of_pair::<T>(inputs[i][j][pair + lane / 2])[lane % 2]);
         let given = [
@@ -173,7 +173,7 @@ unsafe fn of_eight<T: Paired, const SIZE: usize, const PADDING: u32>(
         }
     };
     // SAFETY: the caller's. A zero has no weight.
-    unsafe { octets::each::<SIZE, PADDING>(x.cast(), window, patches, 0, finish) };
+    unsafe { octets::each::<_, SIZE, PADDING>(x.cast(), window, patches, 0, || (), finish) };
 }
 
 /// Goes over a channel's window by its elements.
