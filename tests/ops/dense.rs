@@ -60,14 +60,17 @@ pub fn tests() -> Vec<Trial> {
         tests.extend(on_each_gpu(&format!("dense::tensor_cores_are_exact_{tile}::bf16"), bf16));
     }
     for (tile, [f16, bf16]) in [
-        ("64", [hopper::exact::<f16, 64, 1> as fn(&Device) -> Outcome, hopper::exact::<bf16, 64, 1>]),
-        ("64_by_2", [hopper::exact::<f16, 64, 2>, hopper::exact::<bf16, 64, 2>]),
-        ("64_by_4", [hopper::exact::<f16, 64, 4>, hopper::exact::<bf16, 64, 4>]),
-        ("128", [hopper::exact::<f16, 128, 1>, hopper::exact::<bf16, 128, 1>]),
-        ("128_by_2", [hopper::exact::<f16, 128, 2>, hopper::exact::<bf16, 128, 2>]),
-        ("128_by_4", [hopper::exact::<f16, 128, 4>, hopper::exact::<bf16, 128, 4>]),
-        ("192", [hopper::exact::<f16, 192, 1>, hopper::exact::<bf16, 192, 1>]),
-        ("256", [hopper::exact::<f16, 256, 1>, hopper::exact::<bf16, 256, 1>]),
+        ("64", [hopper::exact::<f16, 64, 1, 1> as fn(&Device) -> Outcome, hopper::exact::<bf16, 64, 1, 1>]),
+        ("64_by_2", [hopper::exact::<f16, 64, 1, 2>, hopper::exact::<bf16, 64, 1, 2>]),
+        ("64_by_4", [hopper::exact::<f16, 64, 1, 4>, hopper::exact::<bf16, 64, 1, 4>]),
+        ("64_narrow", [hopper::exact::<f16, 64, 2, 1>, hopper::exact::<bf16, 64, 2, 1>]),
+        ("64_narrow_by_2", [hopper::exact::<f16, 64, 2, 2>, hopper::exact::<bf16, 64, 2, 2>]),
+        ("64_narrow_by_4", [hopper::exact::<f16, 64, 2, 4>, hopper::exact::<bf16, 64, 2, 4>]),
+        ("128", [hopper::exact::<f16, 128, 1, 1>, hopper::exact::<bf16, 128, 1, 1>]),
+        ("128_by_2", [hopper::exact::<f16, 128, 1, 2>, hopper::exact::<bf16, 128, 1, 2>]),
+        ("128_by_4", [hopper::exact::<f16, 128, 1, 4>, hopper::exact::<bf16, 128, 1, 4>]),
+        ("192", [hopper::exact::<f16, 192, 1, 1>, hopper::exact::<bf16, 192, 1, 1>]),
+        ("256", [hopper::exact::<f16, 256, 1, 1>, hopper::exact::<bf16, 256, 1, 1>]),
     ] {
         tests.push(on_hopper(&format!("dense::hopper_is_exact_{tile}::f16"), f16));
         tests.push(on_hopper(&format!("dense::hopper_is_exact_{tile}::bf16"), bf16));

@@ -2,9 +2,9 @@
 //! launch (PTX ISA, Parallel Synchronization and Communication: `griddepcontrol`; CUDA C++ Programming Guide, Programmatic
 //! Dependent Launch).
 
-/// What [`#[kernel]`](macro@crate::kernel) begins every kernel with, in every thread: waits until the grids before this one have
-/// ended and all that they wrote is seen, then lets the next grid's blocks take their places once every block of this one
-/// has its own.
+/// What [`#[kernel]`](macro@crate::kernel) begins every kernel with, in every thread, unless the kernel `begins = "itself"`:
+/// waits until the grids before this one have ended and all that they wrote is seen, then lets the next grid's blocks take
+/// their places once every block of this one has its own.
 ///
 /// So any kernel may be launched before the grid before it has ended, which hides what a launch costs behind that grid's
 /// end, and none sees the difference. GPUs before compute capability 9.0 start every grid in order: there, and on the

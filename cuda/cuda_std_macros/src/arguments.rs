@@ -7,7 +7,7 @@ use syn::punctuated::Punctuated;
 use syn::spanned::Spanned;
 use syn::{Expr, ExprLit, Ident, Lit, LitStr, Meta, MetaNameValue, Token};
 
-const KEYS: &str = "`block`, `max_threads`, `min_blocks`, `cluster`, `barriers`, `only` and `instances(..)`";
+const KEYS: &str = "`block`, `max_threads`, `min_blocks`, `cluster`, `barriers`, `begins`, `only` and `instances(..)`";
 
 /// What the attribute says; absent keys are `None`.
 #[derive(Default)]
@@ -19,6 +19,8 @@ pub struct Arguments {
     /// x, y and z.
     pub cluster: Option<[TokenStream; 3]>,
     pub barriers: Option<TokenStream>,
+    /// Who calls `cuda_std::grid::begin`: `"itself"`, or the attribute.
+    pub begins: Option<LitStr>,
     /// The architecture that alone has the kernel.
     pub only: Option<LitStr>,
     /// What the generic parameters stand for.
@@ -54,6 +56,7 @@ impl Arguments {
                 "cluster" => arguments.cluster.replace(shape(&value)?).is_some(),
                 "max_threads" => arguments.max_threads.replace(quote!(#value)).is_some(),
                 "min_blocks" => arguments.min_blocks.replace(quote!(#value)).is_some(),
+                "begins" => arguments.begins.replace(itself(&value)?).is_some(),
                 "only" => arguments.only.replace(text(&value)?).is_some(),
                 "barriers" => arguments.barriers.replace(quote!(#value)).is_some(),
                 _ => {
@@ -77,6 +80,7 @@ impl Arguments {
             min_blocks: value(&self.min_blocks),
             cluster: shape(&self.cluster),
             barriers: value(&self.barriers),
+            begins: self.begins.clone(),
             only: self.only.clone(),
             instances: Vec::new(),
         }
@@ -131,6 +135,14 @@ fn shape(value: &Expr) -> syn::Result<[TokenStream; 3]> {
         value => shape[0] = quote!(#value),
     }
     Ok(shape)
+}
+
+/// `"itself"`.
+fn itself(value: &Expr) -> syn::Result<LitStr> {
+    match value {
+        Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) if text.value() == "itself" => Ok(text.clone()),
+        value => Err(syn::Error::new(value.span(), "`begins` is \"itself\", or not given")),
+    }
 }
 
 /// A text in quotes.

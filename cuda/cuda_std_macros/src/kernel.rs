@@ -228,6 +228,7 @@ fn entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
     } else {
         (TokenStream::new(), quote!(#function #turbofish))
     };
+    let begin = kernel.arguments.begins.is_none().then(|| quote!(::cuda_std::grid::begin();));
     let metadata_name = format_ident!("__ferrolayer_kernel_{entry}");
     let metadata = metadata(&instance.arguments(&kernel.arguments));
     quote! {
@@ -238,7 +239,7 @@ fn entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
         pub unsafe extern "ptx-kernel" fn #entry(#(#raw),*) {
             #body
             const _: fn() = || { #(#checks)* };
-            ::cuda_std::grid::begin();
+            #begin
             // SAFETY: the launch gives what the kernel asks for.
             unsafe { #called(#(#values),*) }
         }

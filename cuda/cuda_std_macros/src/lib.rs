@@ -36,6 +36,7 @@ use proc_macro::TokenStream;
 /// | `min_blocks = n` | blocks that must fit on a multiprocessor | `.minnctapersm` |
 /// | `cluster = n` or `(x, y, z)` | the shape of a cluster | `.reqnctapercluster` |
 /// | `barriers = n` | barriers to expect in the PTX, where a loop around them is unrolled | none |
+/// | `begins = "itself"` | the kernel calls `grid::begin` itself, in every thread, after what needs none of the grid before | none |
 /// | `only = "sm_90a"` | the kernel is in PTX for this architecture alone; the emulated grid refuses it, and the host does not compile its body | none |
 ///
 /// A generic kernel is one entry for each combination of what its parameters stand for, types or numbers, which

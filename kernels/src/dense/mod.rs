@@ -217,7 +217,8 @@ pub unsafe fn dense_dw_mma<T: Half, const TILE: u32>(
 /// [`wgmma::DEPTH`]. The grid is of clusters of [`wgmma::cluster`] blocks: any number does all tiles, but with `PARTS` there is
 /// one for each tile. The block has [`wgmma::shared_bytes`] of dynamic shared memory.
 ///
-/// `PARTS` blocks of a cluster share the depth of a tile, [`Shape::depth_per_split`] each; `splits` is then 1.
+/// `COLUMNS` and `ACROSS` make a tile ([`wgmma::tile`]). `PARTS` blocks of a cluster share its depth, [`Shape::depth_per_split`]
+/// each; `splits` is then 1.
 ///
 /// # Safety
 /// The module's; `N` and `I` are at least 1 too; the maps are of the operands, with the boxes of [`wgmma::operand_box`] (of the
@@ -225,14 +226,18 @@ pub unsafe fn dense_dw_mma<T: Half, const TILE: u32>(
 #[kernel(
     block = wgmma::BLOCK,
     min_blocks = 1,
-    cluster = wgmma::cluster(COLUMNS, PARTS),
+    cluster = wgmma::cluster(COLUMNS, ACROSS, PARTS),
+    begins = "itself",
     only = "sm_90a",
     instances(
         T = [f16, bf16],
-        (COLUMNS, PARTS) = [(64, 1), (64, 2), (64, 4), (128, 1), (128, 2), (128, 4), (192, 1), (256, 1)]
+        (COLUMNS, ACROSS, PARTS) = [
+            (64, 1, 1), (64, 1, 2), (64, 1, 4), (64, 2, 1), (64, 2, 2), (64, 2, 4),
+            (128, 1, 1), (128, 1, 2), (128, 1, 4), (192, 1, 1), (256, 1, 1)
+        ]
     )
 )]
-pub unsafe fn dense_forward_wgmma<T: Half, const COLUMNS: u32, const PARTS: u32>(
+pub unsafe fn dense_forward_wgmma<T: Half, const COLUMNS: u32, const ACROSS: u32, const PARTS: u32>(
     x: Global<T>,
     w: Global<T>,
     y: GlobalMut<T>,
@@ -250,7 +255,7 @@ pub unsafe fn dense_forward_wgmma<T: Half, const COLUMNS: u32, const PARTS: u32>
     let epilogue = Epilogue { out: y, beta: 0.0, z, b, alpha, activation };
     let maps = [x_map, w_map];
     // SAFETY: the module's contract.
-    unsafe { wgmma::product::<T, COLUMNS, PARTS, true, true>(maps, epilogue, parts, shape, splits) }
+    unsafe { wgmma::product::<T, COLUMNS, ACROSS, PARTS, true, true>(maps, epilogue, parts, shape, splits) }
 }
 
 /// [`dense_dx`] on Hopper's tensor cores, as [`dense_forward_wgmma`].
@@ -260,14 +265,18 @@ pub unsafe fn dense_forward_wgmma<T: Half, const COLUMNS: u32, const PARTS: u32>
 #[kernel(
     block = wgmma::BLOCK,
     min_blocks = 1,
-    cluster = wgmma::cluster(COLUMNS, PARTS),
+    cluster = wgmma::cluster(COLUMNS, ACROSS, PARTS),
+    begins = "itself",
     only = "sm_90a",
     instances(
         T = [f16, bf16],
-        (COLUMNS, PARTS) = [(64, 1), (64, 2), (64, 4), (128, 1), (128, 2), (128, 4), (192, 1), (256, 1)]
+        (COLUMNS, ACROSS, PARTS) = [
+            (64, 1, 1), (64, 1, 2), (64, 1, 4), (64, 2, 1), (64, 2, 2), (64, 2, 4),
+            (128, 1, 1), (128, 1, 2), (128, 1, 4), (192, 1, 1), (256, 1, 1)
+        ]
     )
 )]
-pub unsafe fn dense_dx_wgmma<T: Half, const COLUMNS: u32, const PARTS: u32>(
+pub unsafe fn dense_dx_wgmma<T: Half, const COLUMNS: u32, const ACROSS: u32, const PARTS: u32>(
     dz: Global<T>,
     w: Global<T>,
     dx: GlobalMut<T>,
@@ -281,7 +290,9 @@ pub unsafe fn dense_dx_wgmma<T: Half, const COLUMNS: u32, const PARTS: u32>(
     let _ = (dz, w);
     let maps = [dz_map, w_map];
     // SAFETY: the module's contract.
-    unsafe { wgmma::product::<T, COLUMNS, PARTS, true, false>(maps, Epilogue::sum(dx, beta), parts, shape, splits) }
+    unsafe {
+        wgmma::product::<T, COLUMNS, ACROSS, PARTS, true, false>(maps, Epilogue::sum(dx, beta), parts, shape, splits)
+    }
 }
 
 /// [`dense_dw`] on Hopper's tensor cores, as [`dense_forward_wgmma`].
@@ -291,14 +302,18 @@ pub unsafe fn dense_dx_wgmma<T: Half, const COLUMNS: u32, const PARTS: u32>(
 #[kernel(
     block = wgmma::BLOCK,
     min_blocks = 1,
-    cluster = wgmma::cluster(COLUMNS, PARTS),
+    cluster = wgmma::cluster(COLUMNS, ACROSS, PARTS),
+    begins = "itself",
     only = "sm_90a",
     instances(
         T = [f16, bf16],
-        (COLUMNS, PARTS) = [(64, 1), (64, 2), (64, 4), (128, 1), (128, 2), (128, 4), (192, 1), (256, 1)]
+        (COLUMNS, ACROSS, PARTS) = [
+            (64, 1, 1), (64, 1, 2), (64, 1, 4), (64, 2, 1), (64, 2, 2), (64, 2, 4),
+            (128, 1, 1), (128, 1, 2), (128, 1, 4), (192, 1, 1), (256, 1, 1)
+        ]
     )
 )]
-pub unsafe fn dense_dw_wgmma<T: Half, const COLUMNS: u32, const PARTS: u32>(
+pub unsafe fn dense_dw_wgmma<T: Half, const COLUMNS: u32, const ACROSS: u32, const PARTS: u32>(
     dz: Global<T>,
     x: Global<T>,
     dw: GlobalMut<T>,
@@ -312,7 +327,9 @@ pub unsafe fn dense_dw_wgmma<T: Half, const COLUMNS: u32, const PARTS: u32>(
     let _ = (dz, x);
     let maps = [dz_map, x_map];
     // SAFETY: the module's contract.
-    unsafe { wgmma::product::<T, COLUMNS, PARTS, false, false>(maps, Epilogue::sum(dw, beta), parts, shape, splits) }
+    unsafe {
+        wgmma::product::<T, COLUMNS, ACROSS, PARTS, false, false>(maps, Epilogue::sum(dw, beta), parts, shape, splits)
+    }
 }
 
 /// Threads of a block of [`dense_finish`].

@@ -3,7 +3,7 @@
 
 use cuda_std::arch::sm_80::Half;
 use cuda_std::launch::{DeviceMemory, Launch, LaunchDims};
-use kernels::dense::wgmma::{self, DEPTH, PIECE, ROWS, cluster, operand_box, sharing};
+use kernels::dense::wgmma::{self, DEPTH, PIECE, cluster, operand_box, sharing};
 use kernels::dense::{DenseDwWgmma, DenseDxWgmma, DenseForwardWgmma, PRELU_EACH, Shape};
 
 use super::launches::{OP, buffer, gpu};
@@ -102,15 +102,19 @@ impl Case {
 
 /// What a product gives, or, of one that is split, the sum of its parts; with `beta` times what was there, or forward with a
 /// bias, slopes and `z`.
-fn check<T: Real<Compute = f32> + Half, const COLUMNS: u32, const PARTS: u32>(device: &Device, case: Case) -> Outcome
+fn check<T: Real<Compute = f32> + Half, const COLUMNS: u32, const ACROSS: u32, const PARTS: u32>(
+    device: &Device,
+    case: Case,
+) -> Outcome
 where
-    for<'a> DenseForwardWgmma<'a, T, COLUMNS, PARTS>: Launch,
-    for<'a> DenseDxWgmma<'a, T, COLUMNS, PARTS>: Launch,
-    for<'a> DenseDwWgmma<'a, T, COLUMNS, PARTS>: Launch,
+    for<'a> DenseForwardWgmma<'a, T, COLUMNS, ACROSS, PARTS>: Launch,
+    for<'a> DenseDxWgmma<'a, T, COLUMNS, ACROSS, PARTS>: Launch,
+    for<'a> DenseDwWgmma<'a, T, COLUMNS, ACROSS, PARTS>: Launch,
 {
     let (gpu, shape) = (gpu(device), case.shape(PARTS));
     let splits = if PARTS > 1 { 1 } else { shape.depth.div_ceil(shape.depth_per_split) };
     let Shape { rows, columns, depth, .. } = shape;
+    let [side, width] = wgmma::tile(COLUMNS, ACROSS);
     let [n, o, k] = case.sizes;
     let left = Guarded::<T>::whole_numbers(device, n * k, 1)?;
     let right = Guarded::<T>::whole_numbers(device, o * k, 2)?;
@@ -130,26 +134,26 @@ where
         let b_matrix = right.all.gpu::<T>(OP, "b")?.as_slice().slice(GUARD..GUARD + right.values.len());
         let (_, into) = out.all.gpu_mut::<T>(OP, "out")?.as_slice_mut().split_at(GUARD);
         let (mut into, _) = into.split_at(n * o);
-        let a_map = gpu.tensor_map(&a, sizes(rows, a_inner), operand_box(ROWS, a_inner))?;
+        let a_map = gpu.tensor_map(&a, sizes(rows, a_inner), operand_box(side, a_inner))?;
         let b_map = gpu.tensor_map(
             &b_matrix,
             sizes(columns, b_inner),
-            operand_box(COLUMNS / sharing(COLUMNS, PARTS), b_inner),
+            operand_box(width / sharing(COLUMNS, ACROSS, PARTS), b_inner),
         )?;
         let parts = match splits {
             1 => None,
             _ => Some(room.gpu_mut::<f32>(OP, "parts")? as &mut dyn DeviceMemory<f32>),
         };
-        let clusters = rows.div_ceil(ROWS * sharing(COLUMNS, PARTS)) * columns.div_ceil(COLUMNS) * splits;
+        let clusters = rows.div_ceil(side * sharing(COLUMNS, ACROSS, PARTS)) * columns.div_ceil(width) * splits;
         // Fewer blocks than tiles where there are several, and a block may take several.
         let clusters = if PARTS > 1 { clusters } else { clusters.div_ceil(2) };
-        let dims = LaunchDims::new(clusters * cluster(COLUMNS, PARTS), wgmma::BLOCK)
-            .with_shared(wgmma::shared_bytes(COLUMNS, PARTS));
+        let dims = LaunchDims::new(clusters * cluster(COLUMNS, ACROSS, PARTS), wgmma::BLOCK)
+            .with_shared(wgmma::shared_bytes(COLUMNS, ACROSS, PARTS));
         // SAFETY: matrices of the shapes that the kernels ask for, their maps, and as many parts as splits.
         unsafe {
             match case.product {
                 Product::Forward => {
-                    let kernel = DenseForwardWgmma::<T, COLUMNS, PARTS> {
+                    let kernel = DenseForwardWgmma::<T, COLUMNS, ACROSS, PARTS> {
                         x: &a,
                         w: &b_matrix,
                         y: &mut into,
@@ -166,7 +170,7 @@ where
                     gpu.launch(dims, kernel)?;
                 }
                 Product::Dx => {
-                    let kernel = DenseDxWgmma::<T, COLUMNS, PARTS> {
+                    let kernel = DenseDxWgmma::<T, COLUMNS, ACROSS, PARTS> {
                         dz: &a,
                         w: &b_matrix,
                         dx: &mut into,
@@ -180,7 +184,7 @@ where
                     gpu.launch(dims, kernel)?;
                 }
                 Product::Dw => {
-                    let kernel = DenseDwWgmma::<T, COLUMNS, PARTS> {
+                    let kernel = DenseDwWgmma::<T, COLUMNS, ACROSS, PARTS> {
                         dz: &a,
                         x: &b_matrix,
                         dw: &mut into,
@@ -222,16 +226,19 @@ fn whole_tensor<T: Real>(device: &Device, len: usize) -> Result<Tensor<T>, Faile
 }
 
 /// Every remainder of rows, of columns and of the depth, by tiles of so many columns; parts of the depth.
-pub fn exact<T: Real<Compute = f32> + Half, const COLUMNS: u32, const PARTS: u32>(device: &Device) -> Outcome
+pub fn exact<T: Real<Compute = f32> + Half, const COLUMNS: u32, const ACROSS: u32, const PARTS: u32>(
+    device: &Device,
+) -> Outcome
 where
-    for<'a> DenseForwardWgmma<'a, T, COLUMNS, PARTS>: Launch,
-    for<'a> DenseDxWgmma<'a, T, COLUMNS, PARTS>: Launch,
-    for<'a> DenseDwWgmma<'a, T, COLUMNS, PARTS>: Launch,
+    for<'a> DenseForwardWgmma<'a, T, COLUMNS, ACROSS, PARTS>: Launch,
+    for<'a> DenseDxWgmma<'a, T, COLUMNS, ACROSS, PARTS>: Launch,
+    for<'a> DenseDwWgmma<'a, T, COLUMNS, ACROSS, PARTS>: Launch,
 {
-    let (tile, piece, slice) = (COLUMNS as usize, PIECE as usize, DEPTH as usize);
-    for step in 0..ROWS as usize {
+    let [side, tile] = wgmma::tile(COLUMNS, ACROSS).map(|n| n as usize);
+    let (piece, slice) = (PIECE as usize, DEPTH as usize);
+    for step in 0..side {
         // What is not innermost of a matrix may be of any size.
-        let rows = 1 + step + if step % 4 == 0 { ROWS as usize } else { 0 };
+        let rows = 1 + step + if step % 4 == 0 { side } else { 0 };
         let columns = piece * (1 + step % (tile / piece)) + if step % 8 == 1 { tile } else { 0 };
         let depth = 1 + step % slice + if step % 2 == 0 { slice } else { 0 };
         let whole = |size: usize| size.next_multiple_of(piece);
@@ -240,7 +247,7 @@ where
             (Product::Dx, [rows, columns, whole(depth)]),
             (Product::Dw, [whole(rows), columns, depth]),
         ] {
-            check::<T, COLUMNS, PARTS>(device, Case { product, sizes, splits: 1 })?;
+            check::<T, COLUMNS, ACROSS, PARTS>(device, Case { product, sizes, splits: 1 })?;
         }
     }
     for product in [Product::Forward, Product::Dx, Product::Dw] {
@@ -249,7 +256,7 @@ where
             if PARTS > 1 && splits > 1 {
                 continue;
             }
-            check::<T, COLUMNS, PARTS>(device, Case { product, sizes, splits })?;
+            check::<T, COLUMNS, ACROSS, PARTS>(device, Case { product, sizes, splits })?;
         }
     }
     Ok(())

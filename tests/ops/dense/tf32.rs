@@ -141,8 +141,8 @@ where
             let tiles = shape.rows.div_ceil(ROWS * sharing(COLUMNS, PARTS)) * shape.columns.div_ceil(COLUMNS) * splits;
             // Fewer blocks than tiles where a block may take several.
             let clusters = if PARTS > 1 { tiles } else { tiles.div_ceil(2) };
-            let dims = LaunchDims::new(clusters * cluster(COLUMNS, PARTS), wgmma::BLOCK)
-                .with_shared(wgmma::shared_bytes(COLUMNS, PARTS));
+            let dims = LaunchDims::new(clusters * cluster(COLUMNS, 1, PARTS), wgmma::BLOCK)
+                .with_shared(wgmma::shared_bytes(COLUMNS, 1, PARTS));
             let kernel = DenseTf32::<COLUMNS, PARTS> {
                 a: buffer(&case.a)?,
                 b: buffer(&case.b)?,
@@ -180,8 +180,8 @@ where
             let (Shape { rows, columns, .. }, splits) = (case.shape, case.splits);
             let [down, across] = if TURNED { [columns, rows] } else { [rows, columns] };
             let clusters = (down.div_ceil(ROWS * sharing(SIDE, 1)) * across.div_ceil(SIDE) * splits).div_ceil(2);
-            let dims =
-                LaunchDims::new(clusters * cluster(SIDE, 1), wgmma::BLOCK).with_shared(wgmma::shared_bytes(SIDE, 1));
+            let dims = LaunchDims::new(clusters * cluster(SIDE, 1, 1), wgmma::BLOCK)
+                .with_shared(wgmma::shared_bytes(SIDE, 1, 1));
             let kernel = DenseTf32Turning::<SIDE, TURNED> {
                 a: buffer(left)?,
                 b: buffer(right)?,

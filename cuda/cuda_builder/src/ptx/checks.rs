@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::{Item, Kind, Space, blank_comments, instructions, items};
+use super::{Instruction, Item, Kind, Space, blank_comments, instructions, is_name, items};
 use crate::error::BuildError;
 
 /// Fails if the text declares something that it does not define.
@@ -35,19 +35,59 @@ pub fn is_barrier(opcode: &str) -> bool {
     }
 }
 
-/// Whether every entry waits for the grid before it (`griddepcontrol.wait`) before it branches, and before it touches memory but
-/// its parameters.
+/// Whether every entry waits for the grid before it (`griddepcontrol.wait`), whatever way a thread takes, before it touches memory
+/// but its parameters and the block's own.
 ///
 /// # Errors
 /// [`BuildError::Syntax`] if the text cannot be read.
 pub fn all_wait(text: &str) -> Result<bool, BuildError> {
     let clean = blank_comments(text);
-    let waits = |item: &Item<'_>| {
-        let body = item.body.clone().map_or("", |body| &clean[body]);
-        let first = instructions(body).map(|instruction| instruction.opcode).find(|opcode| !touches_nothing(opcode));
-        first == Some("griddepcontrol.wait")
-    };
+    let waits = |item: &Item<'_>| every_way_waits(item.body.clone().map_or("", |body| &clean[body]));
     Ok(items(text)?.iter().filter(|item| item.kind == Kind::Entry && !item.external).all(waits))
+}
+
+/// Whether all ways from a body's start come to a wait, past nothing but what may stand before it.
+fn every_way_waits(body: &str) -> bool {
+    let (mut statements, mut labels) = (Vec::new(), HashMap::new());
+    for mut statement in body.split([';', '{', '}', '\n']).map(str::trim) {
+        while let Some((label, rest)) = statement.split_once(':').filter(|(label, _)| is_label(label)) {
+            labels.insert(label, statements.len());
+            statement = rest.trim_start();
+        }
+        if statement.starts_with(|c: char| c == '@' || c.is_ascii_lowercase()) {
+            statements.push(statement);
+        }
+    }
+    let mut seen = vec![false; statements.len()];
+    let mut ways = vec![0];
+    while let Some(mut at) = ways.pop() {
+        loop {
+            let Some(&statement) = statements.get(at) else { return false };
+            if std::mem::replace(&mut seen[at], true) {
+                break;
+            }
+            let Some(Instruction { opcode, operands }) = instructions(statement).next() else { return false };
+            let always = !statement.starts_with('@');
+            match opcode {
+                "griddepcontrol.wait" if always => break,
+                "bra" | "bra.uni" => {
+                    let Some(&target) = labels.get(operands) else { return false };
+                    ways.push(target);
+                    if always {
+                        break;
+                    }
+                }
+                _ if touches_nothing(opcode) || touches_own(opcode) => {}
+                _ => return false,
+            }
+            at += 1;
+        }
+    }
+    true
+}
+
+fn is_label(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(is_name)
 }
 
 /// Of what stands before a wait: moves, arithmetic, conversions of addresses, and parameters.
@@ -55,9 +95,21 @@ fn touches_nothing(opcode: &str) -> bool {
     let (name, suffixes) = opcode.split_once('.').unwrap_or((opcode, ""));
     match name {
         "ld" => suffixes.split('.').next() == Some("param"),
-        "mov" | "cvt" | "cvta" | "add" | "sub" | "mul" | "mad" | "shl" | "shr" | "and" | "or" | "xor" | "not"
-        | "setp" | "selp" | "min" | "max" | "prmt" | "bfe" | "shf" | "lop3" | "neg" => true,
+        "mov" | "cvt" | "cvta" | "div" | "rem" | "add" | "sub" | "mul" | "mad" | "shl" | "shr" | "and" | "or"
+        | "xor" | "not" | "setp" | "selp" | "min" | "max" | "prmt" | "bfe" | "shf" | "lop3" | "neg" => true,
         _ => false,
+    }
+}
+
+/// Of what stands before a wait: shared memory and its barriers, hints, registers, the block's and the cluster's barriers.
+fn touches_own(opcode: &str) -> bool {
+    let mut parts = opcode.split('.');
+    match parts.next() {
+        Some("ld" | "st") => parts.next() == Some("shared"),
+        Some("mbarrier" | "setmaxnreg") => true,
+        Some("fence") => parts.next() == Some("mbarrier_init"),
+        Some("prefetch") => parts.next() == Some("tensormap"),
+        _ => is_barrier(opcode),
     }
 }
 

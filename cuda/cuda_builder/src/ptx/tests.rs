@@ -168,16 +168,31 @@ fn barriers_count_with_those_of_called_functions() {
 }
 
 #[test]
-fn a_wait_is_one_for_all_where_nothing_stands_before_it() {
+fn a_wait_is_one_for_all_where_nothing_that_matters_stands_before_it() {
     let entry = |body: &str| format!(".visible .entry k(.param .u64 p)\n{{\n\t.reg .b32 %r<2>;\n{body}\tret;\n}}\n");
     let wait = "\t// begin inline asm\n\tgriddepcontrol.wait;\n\t// end inline asm\n";
     let parameter = "\tld.param.b64 \t%rd1, [p];\n\tcvta.to.global.u64 \t%rd2, %rd1;\n";
     let good = entry(&format!("{parameter}{wait}\tst.global.b32 \t[%rd2], 0;\n"));
     assert!(all_wait(&good).unwrap());
+    let own = "\t@%p1 bra \t$L__BB0_2;\n\tmbarrier.init.shared::cta.b64 [%r1], 1;\n$L__BB0_2:\n\tbar.sync \t0;\n";
+    assert!(all_wait(&entry(&format!("{own}{wait}"))).unwrap());
+    // One wait for each of two ways, one of them in a loop.
+    let roles = |first: &str, second: &str| {
+        entry(&format!(
+            "\t@%p1 bra \t$L__BB0_2;\n$L__BB0_1:\n\t@%p2 bra \t$L__BB0_1;\n{first}\tbra.uni \t$L__BB0_3;\n$L__BB0_2:\n{second}\
+             $L__BB0_3:\n\tst.global.b32 \t[%rd2], 0;\n"
+        ))
+    };
+    assert!(all_wait(&roles(wait, wait)).unwrap());
+    assert!(!all_wait(&roles(wait, "")).unwrap());
+    assert!(!all_wait(&roles("", wait)).unwrap());
     for bad in [
         parameter.to_owned(),
         format!("{parameter}\tld.global.b32 \t%r1, [%rd2];\n{wait}"),
         format!("\t@%p1 bra \t$L__BB0_2;\n{wait}$L__BB0_2:\n"),
+        format!("\tst.b32 \t[%rd1], 0;\n{wait}"),
+        format!("\t@%p1 ret;\n{wait}"),
+        format!("\tcall.uni \thelper, ();\n{wait}"),
         "\t// griddepcontrol.wait;\n".to_owned(),
     ] {
         let bad = entry(&bad);

@@ -25,9 +25,11 @@ pub(super) enum Tile {
     TensorWide,
     TensorLarge,
     TensorSmall,
-    /// Of so many columns, the depth shared by so many blocks, which are a cluster.
+    /// Of two warpgroups with so many columns each, so many of them side by side ([`wgmma::tile`]); the depth shared by so many
+    /// blocks, which are a cluster.
     Hopper {
         columns: u32,
+        across: u32,
         together: u32,
     },
     /// Of operands in parts.
@@ -41,11 +43,12 @@ pub(super) enum Tile {
 }
 
 impl Tile {
-    fn rows(self) -> u32 {
+    pub fn rows(self) -> u32 {
         match self {
             Self::Large | Self::TensorLarge | Self::TensorWide => LARGE,
             Self::Small | Self::TensorSmall => SMALL,
-            Self::Hopper { .. } | Self::Split => wgmma::ROWS,
+            Self::Hopper { columns, across, .. } => wgmma::tile(columns, across)[0],
+            Self::Split => wgmma::ROWS,
             Self::Tf32 { side, way: Way::Right, .. } => side,
             Self::Tf32 { .. } => wgmma::ROWS,
         }
@@ -56,7 +59,7 @@ impl Tile {
             Self::TensorWide => mma::WIDE,
             Self::Large | Self::TensorLarge => LARGE,
             Self::Small | Self::TensorSmall => SMALL,
-            Self::Hopper { columns, .. } => columns,
+            Self::Hopper { columns, across, .. } => wgmma::tile(columns, across)[1],
             Self::Split => kernels::dense::split::COLUMNS,
             Self::Tf32 { way: Way::Right, .. } => wgmma::ROWS,
             Self::Tf32 { side, .. } => side,

@@ -134,7 +134,8 @@ pub unsafe fn dense_tf32_turn(matrix: Global<f32>, turned: GlobalMut<f32>, sizes
 #[kernel(
     block = super::wgmma::BLOCK,
     min_blocks = 1,
-    cluster = super::wgmma::cluster(COLUMNS, PARTS),
+    cluster = super::wgmma::cluster(COLUMNS, 1, PARTS),
+    begins = "itself",
     only = "sm_90a",
     instances((COLUMNS, PARTS) = [(64, 1), (64, 2), (64, 4), (128, 1), (128, 2), (128, 4), (192, 1), (256, 1)])
 )]
@@ -156,7 +157,7 @@ pub unsafe fn dense_tf32<const COLUMNS: u32, const PARTS: u32>(
     let epilogue = super::product::Epilogue { out, beta: 0.0, z, b: bias, alpha, activation };
     // SAFETY: the module's contract.
     unsafe {
-        super::wgmma::product::<super::wgmma::Tf32, COLUMNS, PARTS, true, true>(
+        super::wgmma::product::<super::wgmma::Tf32, COLUMNS, 1, PARTS, true, true>(
             [a_map, b_map],
             epilogue,
             parts,
@@ -174,7 +175,8 @@ pub unsafe fn dense_tf32<const COLUMNS: u32, const PARTS: u32>(
 #[kernel(
     block = super::wgmma::BLOCK,
     min_blocks = 1,
-    cluster = super::wgmma::cluster(COLUMNS, 1),
+    cluster = super::wgmma::cluster(COLUMNS, 1, 1),
+    begins = "itself",
     only = "sm_90a",
     instances(COLUMNS = [64, 128, 192, 256], TURNED = [false, true])
 )]

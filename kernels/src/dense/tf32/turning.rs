@@ -9,6 +9,7 @@ use cuda_std::arch::sm_90a::{
     Matrix, Sums, meet_cluster, prefetch_tensor_map, set_max_registers_down, set_max_registers_up, wgmma_commit,
     wgmma_fence, wgmma_finish, wgmma_tf32_of, wgmma_wait,
 };
+use cuda_std::grid;
 use cuda_std::prelude::*;
 
 use super::super::order::Tile;
@@ -44,8 +45,8 @@ pub struct Store {
 /// the operands and of type tf32, with boxes of [`operand_box`](super::operand_box), pieces swapped within 128 bytes.
 #[inline(always)]
 pub unsafe fn product<const COLUMNS: u32, const TURNED: bool>([a, b]: [TensorMap; 2], store: Store, splits: u32) {
-    let ring = Ring::<bf16, COLUMNS, 1>::new();
-    let order = Order::<COLUMNS, 1>::new(Tf32::in_halves(store.shape), splits);
+    let ring = Ring::<bf16, COLUMNS, 1, 1>::new();
+    let order = Order::<COLUMNS, 1, 1>::new(Tf32::in_halves(store.shape), splits);
     let thread = thread::thread_idx_x();
     // SAFETY: the protocol of the module `wgmma`.
     unsafe {
@@ -54,7 +55,7 @@ pub unsafe fn product<const COLUMNS: u32, const TURNED: bool>([a, b]: [TensorMap
             prefetch_tensor_map(b);
             ring.init();
         }
-        if cluster(COLUMNS, 1) > 1 {
+        if cluster(COLUMNS, 1, 1) > 1 {
             meet_cluster();
         } else {
             thread::sync_threads();
@@ -62,10 +63,13 @@ pub unsafe fn product<const COLUMNS: u32, const TURNED: bool>([a, b]: [TensorMap
         if thread < 128 {
             set_max_registers_down::<COPY_REGISTERS>();
             if thread == 0 {
-                copy::run::<Tf32, COLUMNS, 1, false, true>(ring, [a, b], order);
+                copy::run::<Tf32, COLUMNS, 1, 1, false, true>(ring, [a, b], order);
+            } else {
+                grid::begin();
             }
         } else {
             set_max_registers_up::<MULTIPLY_REGISTERS>();
+            grid::begin();
             multiply::<COLUMNS, TURNED>(ring, order, store);
         }
     }
@@ -76,21 +80,21 @@ type Fragments = [[f32; 4]; 4];
 
 /// A multiplying warp.
 struct Multiplier<const COLUMNS: u32> {
-    ring: Ring<bf16, COLUMNS, 1>,
+    ring: Ring<bf16, COLUMNS, 1, 1>,
     /// The first stage's slice of the right operand.
     b: Matrix,
     /// Where the lane's rows are in a slice, at depths `c` and `c + 4`, the other way round where `c` is odd.
     left: [u32; 2],
     is_odd: bool,
     /// The next stage, and the one whose products may be under way.
-    place: Place<COLUMNS, 1>,
+    place: Place<COLUMNS, 1, 1>,
     before: u32,
     lane: u32,
 }
 
 impl<const COLUMNS: u32> Multiplier<COLUMNS> {
     #[inline(always)]
-    fn new(ring: Ring<bf16, COLUMNS, 1>, warp: u32) -> Self {
+    fn new(ring: Ring<bf16, COLUMNS, 1, 1>, warp: u32) -> Self {
         let lane = thread::thread_idx_x() % warp::WARP_SIZE;
         let (g, c) = (lane / 4, lane % 4);
         let is_odd = c % 2 == 1;
@@ -116,7 +120,7 @@ impl<const COLUMNS: u32> Multiplier<COLUMNS> {
         // SAFETY: the stage is full, and stays so until this warp arrives.
         unsafe {
             self.ring.full(stage).wait(self.place.parity);
-            let on = stage * wgmma::stage(COLUMNS);
+            let on = stage * wgmma::stage(COLUMNS, 1);
             let slice = self.ring.slices().offset(on).cast::<f32>();
             unrolled!(K in [0 1 2 3] {
                 let first = slice.load2(self.left[0] + 8 * 32 * K as u32);
@@ -158,8 +162,8 @@ impl<const COLUMNS: u32> Multiplier<COLUMNS> {
 /// All threads of the warpgroup together; the protocol of the module `wgmma`.
 #[inline(always)]
 unsafe fn multiply<const COLUMNS: u32, const TURNED: bool>(
-    ring: Ring<bf16, COLUMNS, 1>,
-    mut order: Order<COLUMNS, 1>,
+    ring: Ring<bf16, COLUMNS, 1, 1>,
+    mut order: Order<COLUMNS, 1, 1>,
     store: Store,
 ) {
     let warp = thread::thread_idx_x() / warp::WARP_SIZE - 4;

@@ -1,12 +1,13 @@
 //! The copying thread: brings the slices of all tiles of the block, one after the other.
 
 use cuda_std::arch::sm_90a::{MBarrier, copy_box_in, copy_box_in_cluster, rank_in_cluster};
+use cuda_std::grid;
 use cuda_std::prelude::*;
 
 use super::element::Factor;
 use super::order::Order;
 use super::ring::{Place, Ring};
-use super::{DEPTH, PANEL, ROWS, sharing, stage, stages};
+use super::{DEPTH, PANEL, ROWS, sharing, stage, stages, tile as sides};
 
 /// Brings one slice of an operand, or of the columns the block's part for the whole cluster: `SIDE` rows, or columns, from
 /// `across` on, at `depth`.
@@ -54,16 +55,20 @@ unsafe fn bring<T: Factor, const SIDE: u32, const DEPTH_INNER: bool>(
 pub unsafe fn run<
     T: Factor,
     const COLUMNS: u32,
+    const ACROSS: u32,
     const PARTS: u32,
     const A_DEPTH_INNER: bool,
     const B_DEPTH_INNER: bool,
 >(
-    ring: Ring<T::Half, COLUMNS, PARTS>,
+    ring: Ring<T::Half, COLUMNS, ACROSS, PARTS>,
     [a, b]: [TensorMap; 2],
-    mut order: Order<COLUMNS, PARTS>,
+    mut order: Order<COLUMNS, ACROSS, PARTS>,
 ) {
-    let mut place = Place::<COLUMNS, PARTS>::START;
-    while let Some(tile) = order.next() {
+    let rows = sides(COLUMNS, ACROSS)[0];
+    let mut place = Place::<COLUMNS, ACROSS, PARTS>::START;
+    let mut next = order.next();
+    grid::begin();
+    while let Some(tile) = next {
         let mut depth = tile.depth;
         let mut left = tile.slices;
         while left > 0 {
@@ -72,11 +77,17 @@ pub unsafe fn run<
             // arrived. The bytes are those of the boxes, outside of the matrix too.
             unsafe {
                 ring.empty(place.stage).wait(place.parity ^ 1);
-                full.arrive_expecting(2 * stage(COLUMNS));
-                let slice = ring.slices().offset(place.stage * stage(COLUMNS));
-                bring::<T, ROWS, A_DEPTH_INNER>(slice, a, tile.row, depth, full, 1);
-                let slice = slice.offset(ROWS * DEPTH);
-                if sharing(COLUMNS, PARTS) == 1 {
+                full.arrive_expecting(2 * stage(COLUMNS, ACROSS));
+                let slice = ring.slices().offset(place.stage * stage(COLUMNS, ACROSS));
+                if ACROSS == 1 {
+                    bring::<T, ROWS, A_DEPTH_INNER>(slice, a, tile.row, depth, full, 1);
+                } else {
+                    bring::<T, { ROWS / 2 }, A_DEPTH_INNER>(slice, a, tile.row, depth, full, 1);
+                }
+                let slice = slice.offset(rows * DEPTH);
+                if ACROSS > 1 {
+                    bring::<T, ROWS, B_DEPTH_INNER>(slice, b, tile.column, depth, full, 1);
+                } else if sharing(COLUMNS, ACROSS, PARTS) == 1 {
                     bring::<T, COLUMNS, B_DEPTH_INNER>(slice, b, tile.column, depth, full, 1);
                 } else {
                     let part = rank_in_cluster() * (COLUMNS / 2);
@@ -92,11 +103,12 @@ pub unsafe fn run<
             depth += DEPTH;
             left -= 1;
         }
+        next = order.next();
     }
-    if sharing(COLUMNS, PARTS) > 1 {
+    if sharing(COLUMNS, ACROSS, PARTS) > 1 {
         // Until the other blocks' warps have arrived for the last time: they do so here.
         let mut stage = 0;
-        while stage < stages(COLUMNS, PARTS) {
+        while stage < stages(COLUMNS, ACROSS, PARTS) {
             // SAFETY: as above.
             unsafe { ring.empty(place.stage).wait(place.parity ^ 1) };
             place = place.next();

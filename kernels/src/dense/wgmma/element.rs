@@ -18,6 +18,19 @@ pub trait Factor: Copy {
     type Half: Half;
     /// How many of these an element is.
     const HALVES: u32;
+    /// Two neighbouring elements of the bias, as they are in memory.
+    type Pair: Copy;
+    /// Two zeros.
+    const NONE: Self::Pair;
+
+    /// The bias from element `at` on, which is even, if it exists.
+    ///
+    /// # Safety
+    /// `bias` holds both where they exist, and begins at a multiple of their size.
+    unsafe fn load_bias(bias: Global<Self::Element>, exists: bool, at: usize) -> Self::Pair;
+
+    /// Its numbers.
+    fn bias(pair: Self::Pair) -> [f32; 2];
 
     /// The sizes with the depth counted in these.
     #[inline(always)]
@@ -40,8 +53,8 @@ pub trait Factor: Copy {
     ///
     /// # Safety
     /// All lanes together; the results that exist are the warp's.
-    unsafe fn copy_out<const COLUMNS: u32, const PARTS: u32>(
-        store: &Store<Self, COLUMNS, PARTS>,
+    unsafe fn copy_out<const COLUMNS: u32, const ACROSS: u32, const PARTS: u32>(
+        store: &Store<Self, COLUMNS, ACROSS, PARTS>,
         values: &Columns,
         first: [u32; 2],
         at: At,
@@ -53,6 +66,19 @@ impl<T: Half> Factor for T {
     type Element = Self;
     type Half = Self;
     const HALVES: u32 = 1;
+    type Pair = u32;
+    const NONE: u32 = 0;
+
+    #[inline(always)]
+    unsafe fn load_bias(bias: Global<T>, exists: bool, at: usize) -> u32 {
+        // SAFETY: the caller's.
+        unsafe { Global::<u32>::from_raw(bias.as_raw().cast()).load_if(exists, at / 2, 0) }
+    }
+
+    #[inline(always)]
+    fn bias(pair: u32) -> [f32; 2] {
+        T::split(pair)
+    }
 
     #[inline(always)]
     unsafe fn multiply<const COLUMNS: u32, const A_DEPTH_INNER: bool, const B_DEPTH_INNER: bool>(
@@ -72,8 +98,8 @@ impl<T: Half> Factor for T {
     }
 
     #[inline(always)]
-    unsafe fn copy_out<const COLUMNS: u32, const PARTS: u32>(
-        store: &Store<Self, COLUMNS, PARTS>,
+    unsafe fn copy_out<const COLUMNS: u32, const ACROSS: u32, const PARTS: u32>(
+        store: &Store<Self, COLUMNS, ACROSS, PARTS>,
         values: &Columns,
         first: [u32; 2],
         _: At,
@@ -92,6 +118,19 @@ impl Factor for Tf32 {
     type Element = f32;
     type Half = bf16;
     const HALVES: u32 = 2;
+    type Pair = Vec2<f32>;
+    const NONE: Vec2<f32> = Vec2::new(0.0, 0.0);
+
+    #[inline(always)]
+    unsafe fn load_bias(bias: Global<f32>, exists: bool, at: usize) -> Vec2<f32> {
+        // SAFETY: the caller's.
+        unsafe { bias.load2_if(exists, at, Self::NONE) }
+    }
+
+    #[inline(always)]
+    fn bias(pair: Vec2<f32>) -> [f32; 2] {
+        [pair.x, pair.y]
+    }
 
     #[inline(always)]
     unsafe fn multiply<const COLUMNS: u32, const A_DEPTH_INNER: bool, const B_DEPTH_INNER: bool>(
@@ -107,8 +146,8 @@ impl Factor for Tf32 {
 
     /// Four lanes have 32 bytes of a row together, which is what memory takes at once: nothing is won by whole rows.
     #[inline(always)]
-    unsafe fn copy_out<const COLUMNS: u32, const PARTS: u32>(
-        store: &Store<Self, COLUMNS, PARTS>,
+    unsafe fn copy_out<const COLUMNS: u32, const ACROSS: u32, const PARTS: u32>(
+        store: &Store<Self, COLUMNS, ACROSS, PARTS>,
         values: &Columns,
         _: [u32; 2],
         at: At,

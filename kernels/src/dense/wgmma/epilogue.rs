@@ -3,27 +3,38 @@
 //! that is split, it stores the sums themselves.
 
 use cuda_std::arch::sm_80::Half;
-use cuda_std::arch::sm_90a::{Sums, pack, rank_in_cluster, stmatrix_x4, store4_in, sync_cluster};
+use cuda_std::arch::sm_90a::{
+    Sums, arrive_at_cluster, copy_to_block, fence_for_copies, pack, rank_in_cluster, stmatrix_x4, wait_for_cluster,
+};
 use cuda_std::prelude::*;
 
 use super::super::order::Tile;
 use super::super::product::{Epilogue, Shape};
 use super::super::{IDENTITY, PRELU_EACH, RELU};
 use super::element::Factor;
+use super::ring::{Place, Ring};
 use super::{PIECE, STORED, WARP_ROWS, WARPS};
 
 /// Where results go.
 #[derive(Clone, Copy)]
-pub struct Store<T: Factor, const COLUMNS: u32, const PARTS: u32> {
+pub struct Store<T: Factor, const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> {
     pub epilogue: Epilogue<T::Element>,
     pub parts: Option<GlobalMut<f32>>,
     pub shape: Shape,
-    /// Room in shared memory, of all warps.
-    pub room: Shared<T::Half>,
+    /// Shared memory: room for results, and where sums are exchanged.
+    pub ring: Ring<T::Half, COLUMNS, ACROSS, PARTS>,
 }
 
 /// A lane's sums of 64 columns: of each 8 columns two of a row, and two of the row 8 below.
 pub type Columns = [[Vec2<f32>; 2]; 8];
+
+/// What the epilogue needs of a lane's 64 columns: pairs of the bias, and slopes. It is fetched ahead, for that takes as long as
+/// a slice.
+#[derive(Clone, Copy)]
+pub struct Ahead<P> {
+    bias: [P; 8],
+    slopes: [Vec2<f32>; 8],
+}
 
 /// Where a lane's first sums of a box are.
 #[derive(Clone, Copy)]
@@ -33,26 +44,57 @@ pub struct At {
     rows: [(usize, bool); 2],
 }
 
-impl<T: Factor, const COLUMNS: u32, const PARTS: u32> Store<T, COLUMNS, PARTS> {
+impl<T: Factor, const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> Store<T, COLUMNS, ACROSS, PARTS> {
     /// Elements of the room from one warp's box to the next one's: where sums are exchanged, a box lies where the warp's own
     /// of the first block were, which nobody else reads.
     const ROOM: u32 = if PARTS == 1 { STORED * WARP_ROWS } else { 2 * WARP_ROWS * COLUMNS / PARTS };
 
-    /// Puts the tile's rows of warp `warp` where they belong.
+    /// The first row and column of a tile that are the warp's.
+    #[inline(always)]
+    fn corner(tile: Tile, warp: u32) -> [u32; 2] {
+        if ACROSS == 1 {
+            [tile.row + WARP_ROWS * warp, tile.column]
+        } else {
+            [tile.row + WARP_ROWS * (warp % 4), tile.column + warp / 4 * COLUMNS]
+        }
+    }
+
+    /// Fetches what the epilogue needs first of a tile.
+    ///
+    /// # Safety
+    /// As [`Store::put`], but for the sums.
+    #[inline(always)]
+    pub unsafe fn ahead(&self, tile: Tile, warp: u32) -> Ahead<T::Pair> {
+        let [first, column] = Self::corner(tile, warp);
+        let column = if PARTS == 1 { column } else { column + COLUMNS / PARTS * rank_in_cluster() };
+        // SAFETY: the caller's.
+        unsafe { self.fetch(self.at(first, column)) }
+    }
+
+    /// Puts what the warp `warp` has of the tile where it belongs; the tile's last slice was at `last`.
     ///
     /// # Safety
     /// All lanes together; the sums are whole; the module's contract. Where a cluster shares the depth, all multiplying warps
     /// of the cluster, once.
     #[inline(always)]
-    pub unsafe fn put(&self, sums: &Sums, tile: Tile, warp: u32) {
+    #[allow(unused_assignments, reason = "what is fetched after the last columns, which unrolling leaves")]
+    pub unsafe fn put(
+        &self,
+        sums: &Sums,
+        tile: Tile,
+        warp: u32,
+        last: Place<COLUMNS, ACROSS, PARTS>,
+        ahead: &Ahead<T::Pair>,
+    ) {
         if PARTS > 1 {
             // SAFETY: the caller's.
-            return unsafe { self.put_share(sums, tile, warp) };
+            return unsafe { self.put_share(sums, tile, warp, last, ahead) };
         }
         let Shape { rows, columns, .. } = self.shape;
-        let first = tile.row + WARP_ROWS * warp;
+        let [first, column] = Self::corner(tile, warp);
+        let mut ahead = *ahead;
         unrolled!(B in [0 1 2 3] {
-            let box_column = tile.column + STORED * B as u32;
+            let box_column = column + STORED * B as u32;
             if (B as u32) < COLUMNS / STORED && first < rows && box_column < columns {
                 let mut values: Columns = [0, 1, 2, 3, 4, 5, 6, 7].map(|j| {
                     [0, 2].map(|i| Vec2::new(sums[32 * B + 4 * j + i], sums[32 * B + 4 * j + i + 1]))
@@ -66,7 +108,10 @@ impl<T: Factor, const COLUMNS: u32, const PARTS: u32> Store<T, COLUMNS, PARTS> {
                             self.store(parts, part, &values, at);
                         }
                         None => {
-                            self.finish(&mut values, at);
+                            self.finish(&mut values, at, &ahead);
+                            if B as u32 + 1 < COLUMNS / STORED {
+                                ahead = self.fetch(self.at(first, box_column + STORED));
+                            }
                             T::copy_out(self, &values, [box_column, first], at, warp);
                         }
                     }
@@ -81,29 +126,47 @@ impl<T: Factor, const COLUMNS: u32, const PARTS: u32> Store<T, COLUMNS, PARTS> {
     /// # Safety
     /// As [`Store::put`].
     #[inline(always)]
-    unsafe fn put_share(&self, sums: &Sums, tile: Tile, warp: u32) {
+    unsafe fn put_share(
+        &self,
+        sums: &Sums,
+        tile: Tile,
+        warp: u32,
+        last: Place<COLUMNS, ACROSS, PARTS>,
+        ahead: &Ahead<T::Pair>,
+    ) {
         let (lane, rank) = (thread::thread_idx_x() % warp::WARP_SIZE, rank_in_cluster());
         let share = COLUMNS / PARTS;
         let groups = share / 8;
         // Of each block's sums those of a warp; of these a group of 8 columns after the other, each lane's four together.
-        let place = |block: u32, group: u32| ((((block * WARPS + warp) * groups + group) * warp::WARP_SIZE) + lane) * 4;
-        let room = self.room.cast::<f32>();
-        // SAFETY: the room has all blocks' sums of a share. The cluster's barrier comes between storing and loading them;
-        // nobody ends before it.
+        let first = |block: u32| (block * WARPS + warp) * groups * warp::WARP_SIZE * 4;
+        let place = |block: u32, group: u32| first(block) + (group * warp::WARP_SIZE + lane) * 4;
+        let (ring, room) = (self.ring.slices().cast::<f32>(), self.ring.out().cast::<f32>());
+        let arrive = self.ring.sums(warp);
+        let bytes = groups * warp::WARP_SIZE * 16;
+        // SAFETY: the ring and the room each have all blocks' sums of a share. Nothing in the ring is used once all warps are
+        // done with the last slice. Nobody ends before all have what is theirs.
         unsafe {
+            if lane == 0 {
+                arrive.arrive_expecting((PARTS - 1) * bytes);
+            }
+            if tile.slices > 0 {
+                self.ring.empty(last.stage).wait(last.parity);
+            }
             unrolled!(G in [0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15] {
                 if (G as u32) < COLUMNS / 8 {
                     let (block, group) = (G as u32 / groups, G as u32 % groups);
-                    let sums = [sums[4 * G], sums[4 * G + 1], sums[4 * G + 2], sums[4 * G + 3]];
-                    let target = room.offset(place(rank, group));
-                    if block == rank {
-                        target.store4(0, Vec4::new(sums[0], sums[1], sums[2], sums[3]));
-                    } else {
-                        store4_in(target, block, sums);
-                    }
+                    let sums = Vec4::new(sums[4 * G], sums[4 * G + 1], sums[4 * G + 2], sums[4 * G + 3]);
+                    let target = if block == rank { room } else { ring };
+                    target.store4(place(block, group), sums);
                 }
             });
-            sync_cluster();
+            fence_for_copies();
+            warp::sync_warp(warp::FULL_MASK);
+            if lane < PARTS && lane != rank {
+                copy_to_block(room.offset(first(rank)), lane, ring.offset(first(lane)), bytes, arrive);
+            }
+            arrive.wait(0);
+            arrive_at_cluster();
             let zeros = Vec2::new(0.0, 0.0);
             let mut values: Columns = [[zeros; 2]; 8];
             unrolled!(J in [0 1 2 3 4 5 6 7] {
@@ -120,19 +183,22 @@ impl<T: Factor, const COLUMNS: u32, const PARTS: u32> Store<T, COLUMNS, PARTS> {
                     }
                 }
             });
-            let (first, column) = (tile.row + WARP_ROWS * warp, tile.column + share * rank);
+            let [first, column] = Self::corner(tile, warp);
+            let column = column + share * rank;
             let at = self.at(first, column);
-            self.finish(&mut values, at);
+            self.finish(&mut values, at, ahead);
             if share == STORED {
-                return T::copy_out(self, &values, [column, first], at, warp);
-            }
-            unrolled!(J in [0 1 2 3 4 5 6 7] {
-                let exists = self.exists(at, J as u32);
-                unrolled!(R in [0 1] {
-                    let (row, here) = at.rows[R];
-                    self.epilogue.out.store2_if(exists && here, row + 8 * J, values[J][R].map(T::Element::from_f32));
+                T::copy_out(self, &values, [column, first], at, warp);
+            } else {
+                unrolled!(J in [0 1 2 3 4 5 6 7] {
+                    let exists = self.exists(at, J as u32);
+                    unrolled!(R in [0 1] {
+                        let (row, here) = at.rows[R];
+                        self.epilogue.out.store2_if(exists && here, row + 8 * J, values[J][R].map(T::Element::from_f32));
+                    });
                 });
-            });
+            }
+            wait_for_cluster();
         }
     }
 
@@ -169,45 +235,67 @@ impl<T: Factor, const COLUMNS: u32, const PARTS: u32> Store<T, COLUMNS, PARTS> {
         });
     }
 
+    /// Fetches the bias and the slopes of 64 columns, where there are any.
+    ///
+    /// # Safety
+    /// As [`Store::store`], of these.
+    #[inline(always)]
+    unsafe fn fetch(&self, at: At) -> Ahead<T::Pair> {
+        let Epilogue { b, alpha, activation, .. } = self.epilogue;
+        let mut ahead = Ahead { bias: [T::NONE; 8], slopes: [Vec2::new(0.0, 0.0); 8] };
+        // SAFETY: the caller's. Columns are even.
+        unsafe {
+            if let Some(b) = b {
+                unrolled!(J in [0 1 2 3 4 5 6 7] {
+                    ahead.bias[J] = T::load_bias(b, self.exists(at, J as u32), at.column as usize + 8 * J);
+                });
+            }
+            if let Some(alpha) = alpha {
+                let shared = alpha.load(0);
+                unrolled!(J in [0 1 2 3 4 5 6 7] {
+                    let exists = activation == PRELU_EACH && self.exists(at, J as u32);
+                    let shared = Vec2::new(shared, shared);
+                    ahead.slopes[J] = alpha.load2_if(exists, at.column as usize + 8 * J, shared);
+                });
+            }
+        }
+        ahead
+    }
+
     /// Makes of sums what is stored: as [`Epilogue::put`] does.
     ///
     /// # Safety
     /// As [`Store::store`], of the epilogue's buffers.
     #[inline(always)]
-    unsafe fn finish(&self, values: &mut Columns, at: At) {
-        let Epilogue { out, beta, z, b, alpha, activation } = self.epilogue;
+    unsafe fn finish(&self, values: &mut Columns, at: At, ahead: &Ahead<T::Pair>) {
+        let Epilogue { out, beta, z, b, activation, .. } = self.epilogue;
         let zeros = Vec2::new(0.0, 0.0);
         // SAFETY: the caller's.
         unsafe {
-            if let Some(b) = b {
-                let none = zeros.map(T::Element::from_f32);
+            if b.is_some() {
                 unrolled!(J in [0 1 2 3 4 5 6 7] {
-                    let b = b.load2_if(self.exists(at, J as u32), at.column as usize + 8 * J, none).map(T::Element::to_f32);
-                    values[J] = values[J].map(|z| Vec2::new(z.x + b.x, z.y + b.y));
+                    let [x, y] = T::bias(ahead.bias[J]);
+                    values[J] = values[J].map(|z| Vec2::new(z.x + x, z.y + y));
                 });
             }
             if let Some(z) = z {
                 self.store(z, 0, values, at);
             }
-            match (activation, alpha) {
-                (IDENTITY, _) => {}
+            match activation {
+                IDENTITY => {}
                 // So that NaN stays.
-                (RELU, _) => {
+                RELU => {
                     unrolled!(J in [0 1 2 3 4 5 6 7] {
                         values[J] = values[J].map(|z| z.map(|z| if z <= 0.0 { 0.0 } else { z }));
                     });
                 }
-                (_, Some(alpha)) => {
-                    let shared = alpha.load(0);
-                    let each = activation == PRELU_EACH;
+                _ => {
                     unrolled!(J in [0 1 2 3 4 5 6 7] {
-                        let exists = each && self.exists(at, J as u32);
-                        let alpha = alpha.load2_if(exists, at.column as usize + 8 * J, Vec2::new(shared, shared));
+                        let alpha = ahead.slopes[J];
                         let slope = |z: f32, alpha: f32| if z > 0.0 { z } else { alpha * z };
                         values[J] = values[J].map(|z| Vec2::new(slope(z.x, alpha.x), slope(z.y, alpha.y)));
                     });
                 }
-                (_, None) => {}
             }
             if beta != 0.0 {
                 let old = out.as_global();
@@ -226,7 +314,7 @@ impl<T: Factor, const COLUMNS: u32, const PARTS: u32> Store<T, COLUMNS, PARTS> {
     }
 }
 
-impl<T: Half, const COLUMNS: u32, const PARTS: u32> Store<T, COLUMNS, PARTS> {
+impl<T: Half, const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> Store<T, COLUMNS, ACROSS, PARTS> {
     /// Stores the warp's 16 rows of 64 columns, rounded, by whole rows: through the warp's box in shared memory.
     ///
     /// # Safety
@@ -240,7 +328,7 @@ impl<T: Half, const COLUMNS: u32, const PARTS: u32> Store<T, COLUMNS, PARTS> {
         // SAFETY: the room has the warp's box, which its lanes write when all have read what was there; its pieces are of 16
         // bytes, as the results' are.
         unsafe {
-            let target = self.room.offset(warp * Self::ROOM);
+            let target = self.ring.out().offset(warp * Self::ROOM);
             warp::sync_warp(warp::FULL_MASK);
             unrolled!(J in [0 1 2 3] {
                 let [[a, b], [c, d]] = [2 * J, 2 * J + 1].map(|j| values[j].map(|z| pack::<T>(z.x, z.y)));

@@ -1,10 +1,15 @@
-//! The matrix product of 16-bit floats on Hopper's tensor cores: tiles of [`ROWS`] × 64, 128, 192 or 256 elements, `wgmma`
-//! with sums in f32, operands brought by bulk tensor copies. In PTX for `sm_90a` alone; the emulated grid does not run it.
+//! The matrix product of 16-bit floats on Hopper's tensor cores: tiles of 128 × 64, 128, 192 or 256 elements, or of 64 × 128
+//! ([`tile`]), `wgmma` with sums in f32, operands brought by bulk tensor copies. In PTX for `sm_90a` alone; the emulated grid
+//! does not run it.
 //!
 //! **Roles.** A block of three warpgroups stays on its multiprocessor and takes tile after tile (`order.rs`). Of the first
-//! warpgroup one thread issues all copies (`copy.rs`); each of the other two multiplies 64 rows of the tile
-//! (`multiply.rs`), and then does with its sums what the product asks for (`epilogue.rs`). They need the registers that the
-//! first gives away.
+//! warpgroup one thread issues all copies (`copy.rs`); each of the other two multiplies 64 rows of the tile, or of a
+//! tile of 64 rows half of the columns (`multiply.rs`), and then does with its sums what the product asks for (`epilogue.rs`).
+//! They need the registers that the first gives away. What the epilogue needs of the columns, bias and slopes, is fetched
+//! under the last products, and under the epilogue of the columns before.
+//!
+//! **The beginning.** Barriers are made and the first tile is found before a role waits for the grid before. The copying thread
+//! waits last of all: what follows is the first copy, whose way from the L2 cache all others wait for.
 //!
 //! **Stages.** Shared memory has a ring of [`stages`] slices of [`DEPTH`] of both operands (`ring.rs`). An operand lies there as
 //! it lies in global memory, in rows of 128 bytes whose pieces of 16 bytes are swapped by the row's number: nothing is
@@ -20,8 +25,9 @@
 //! **Clusters.** Two blocks with tiles one below the other bring the columns' slices together, each a half for both
 //! ([`sharing`]): less comes out of the L2 cache, most where rows are not whole lines of it. A stage is then empty when the
 //! warps of both are done with it. Or two or four blocks share the depth of one tile, of which there are then too few to
-//! fill the GPU: each stores its sums into the others' shared memory, to each a share of the columns, and adds the sums of
-//! its own share in the order of the blocks.
+//! fill the GPU: each copies its sums into the others' shared memory, to each a share of the columns, and adds the sums of
+//! its own share in the order of the blocks. A warp's sums go by one bulk copy to each block, by way of the ring, which is no
+//! longer needed; at the other end the same warp waits for them, and no thread for all memory of a block.
 //!
 //! **Edges.** Copies bring zeros where the matrix ends; nothing is stored there.
 //!
@@ -32,7 +38,7 @@
 
 use super::LARGE;
 
-/// Rows of a tile.
+/// Rows of a tile of warpgroups one below the other.
 pub const ROWS: u32 = LARGE;
 /// Depth of a slice: 128 bytes, as far as pieces are swapped.
 pub const DEPTH: u32 = 64;
@@ -44,7 +50,7 @@ pub const BLOCK: u32 = 3 * 128;
 /// Rows of a warp's part of a tile.
 const WARP_ROWS: u32 = 16;
 /// Warps that multiply.
-const WARPS: u32 = ROWS / WARP_ROWS;
+const WARPS: u32 = 8;
 /// Columns of what is stored at a time: 128 bytes.
 const STORED: u32 = 64;
 /// Elements of 64 rows, or columns, of a slice.
@@ -53,26 +59,33 @@ const PANEL: u32 = 64 * DEPTH;
 /// The most stages.
 const MOST_STAGES: u32 = 8;
 
-/// Stages of tiles with so many columns: as many as there is room for.
-pub const fn stages(columns: u32, parts: u32) -> u32 {
+/// Rows and columns of a tile: each of two warpgroups multiplies 64 rows and `columns` columns; they stand side by side where
+/// they are two `across`, otherwise one below the other.
+pub const fn tile(columns: u32, across: u32) -> [u32; 2] {
+    [ROWS / across, columns * across]
+}
+
+/// Stages of such tiles: as many as there is room for.
+pub const fn stages(columns: u32, across: u32, parts: u32) -> u32 {
     let room = (227 * 1024 - 1024) / 2 - out(columns, parts);
-    let stages = room / stage(columns);
+    let stages = room / stage(columns, across);
     if stages < MOST_STAGES { stages } else { MOST_STAGES }
 }
 
 /// Blocks of a cluster: those that share a tile's depth, or [`sharing`].
-pub const fn cluster(columns: u32, parts: u32) -> u32 {
-    if parts > 1 { parts } else { sharing(columns, parts) }
+pub const fn cluster(columns: u32, across: u32, parts: u32) -> u32 {
+    if parts > 1 { parts } else { sharing(columns, across, parts) }
 }
 
 /// Blocks that take tiles one below the other, and bring the columns' slices together, each a part for all.
-pub const fn sharing(columns: u32, parts: u32) -> u32 {
-    if parts == 1 && (columns == 128 || columns == 256) { 2 } else { 1 }
+pub const fn sharing(columns: u32, across: u32, parts: u32) -> u32 {
+    if across == 1 && parts == 1 && (columns == 128 || columns == 256) { 2 } else { 1 }
 }
 
-/// Shared memory of a block, in bytes: the stages, room for results, two barriers a stage.
-pub const fn shared_bytes(columns: u32, parts: u32) -> u32 {
-    2 * (stages(columns, parts) * stage(columns) + out(columns, parts)) + 16 * stages(columns, parts)
+/// Shared memory of a block, in bytes: the stages, room for results, two barriers a stage and one for each warp's sums.
+pub const fn shared_bytes(columns: u32, across: u32, parts: u32) -> u32 {
+    let stages = stages(columns, across, parts);
+    2 * (stages * stage(columns, across) + out(columns, parts)) + 16 * stages + 8 * WARPS
 }
 
 /// Rows and columns, as they lie in memory, of the box of an operand's matrix that one copy brings: of `across` rows or columns
@@ -82,13 +95,14 @@ pub const fn operand_box(across: u32, depth_inner: bool) -> [u32; 2] {
 }
 
 /// Elements of a slice of both operands.
-pub(super) const fn stage(columns: u32) -> u32 {
-    (ROWS + columns) * DEPTH
+pub(super) const fn stage(columns: u32, across: u32) -> u32 {
+    let [rows, columns] = tile(columns, across);
+    (rows + columns) * DEPTH
 }
 
 /// Elements of the room for results: boxes, or the sums of a cluster's blocks.
 const fn out(columns: u32, parts: u32) -> u32 {
-    if parts == 1 { WARPS * STORED * WARP_ROWS } else { 2 * ROWS * columns }
+    if parts == 1 { WARPS * STORED * WARP_ROWS } else { 2 * WARPS * WARP_ROWS * columns }
 }
 
 #[cfg(all(target_arch = "nvptx64", target_feature = "sm_90a"))]

@@ -4,6 +4,7 @@ use cuda_std::arch::sm_90a::{
     Matrix, Sums, meet_cluster, prefetch_tensor_map, set_max_registers_down, set_max_registers_up, wgmma_commit,
     wgmma_fence, wgmma_finish, wgmma_wait,
 };
+use cuda_std::grid;
 use cuda_std::prelude::*;
 
 use super::super::product::{Epilogue, Shape};
@@ -11,7 +12,7 @@ use super::element::Factor;
 use super::epilogue::Store;
 use super::order::Order;
 use super::ring::{Place, Ring};
-use super::{DEPTH, PANEL, ROWS, cluster, copy, stage};
+use super::{DEPTH, PANEL, cluster, copy, stage, tile};
 
 /// Registers of each thread of the copying warpgroup, and of the multiplying ones. All together are a multiprocessor's.
 const COPY_REGISTERS: u32 = 40;
@@ -30,6 +31,7 @@ const MULTIPLY_REGISTERS: u32 = 232;
 pub unsafe fn product<
     T: Factor,
     const COLUMNS: u32,
+    const ACROSS: u32,
     const PARTS: u32,
     const A_DEPTH_INNER: bool,
     const B_DEPTH_INNER: bool,
@@ -40,8 +42,8 @@ pub unsafe fn product<
     shape: Shape,
     splits: u32,
 ) {
-    let ring = Ring::<T::Half, COLUMNS, PARTS>::new();
-    let order = Order::<COLUMNS, PARTS>::new(T::in_halves(shape), splits);
+    let ring = Ring::<T::Half, COLUMNS, ACROSS, PARTS>::new();
+    let order = Order::<COLUMNS, ACROSS, PARTS>::new(T::in_halves(shape), splits);
     let thread = thread::thread_idx_x();
     // SAFETY: the protocol of the module above.
     unsafe {
@@ -51,20 +53,24 @@ pub unsafe fn product<
             prefetch_tensor_map(b);
             ring.init();
         }
-        if cluster(COLUMNS, PARTS) > 1 {
+        if cluster(COLUMNS, ACROSS, PARTS) > 1 {
             meet_cluster();
         } else {
             thread::sync_threads();
         }
+        // Each role waits for the grid before when it has done all that it can do without.
         if thread < 128 {
             set_max_registers_down::<COPY_REGISTERS>();
             if thread == 0 {
-                copy::run::<T, COLUMNS, PARTS, A_DEPTH_INNER, B_DEPTH_INNER>(ring, [a, b], order);
+                copy::run::<T, COLUMNS, ACROSS, PARTS, A_DEPTH_INNER, B_DEPTH_INNER>(ring, [a, b], order);
+            } else {
+                grid::begin();
             }
         } else {
             set_max_registers_up::<MULTIPLY_REGISTERS>();
-            let store = Store { epilogue, parts, shape, room: ring.out() };
-            multiply::<T, COLUMNS, PARTS, A_DEPTH_INNER, B_DEPTH_INNER>(ring, order, store);
+            grid::begin();
+            let store = Store { epilogue, parts, shape, ring };
+            multiply::<T, COLUMNS, ACROSS, PARTS, A_DEPTH_INNER, B_DEPTH_INNER>(ring, order, store);
         }
     }
 }
@@ -77,25 +83,28 @@ pub unsafe fn product<
 unsafe fn multiply<
     T: Factor,
     const COLUMNS: u32,
+    const ACROSS: u32,
     const PARTS: u32,
     const A_DEPTH_INNER: bool,
     const B_DEPTH_INNER: bool,
 >(
-    ring: Ring<T::Half, COLUMNS, PARTS>,
-    mut order: Order<COLUMNS, PARTS>,
-    store: Store<T, COLUMNS, PARTS>,
+    ring: Ring<T::Half, COLUMNS, ACROSS, PARTS>,
+    mut order: Order<COLUMNS, ACROSS, PARTS>,
+    store: Store<T, COLUMNS, ACROSS, PARTS>,
 ) {
     let warp = thread::thread_idx_x() / warp::WARP_SIZE - 4;
     let lane = thread::thread_idx_x() % warp::WARP_SIZE;
     let half = warp / 4;
+    // The warpgroup's rows, or its columns.
+    let [down, across] = if ACROSS == 1 { [half * PANEL, 0] } else { [0, half * COLUMNS * DEPTH] };
     // SAFETY: inside a stage.
     let (a, b) = unsafe {
-        let a = ring.slices().offset(half * PANEL);
-        (Matrix::at(a, 2 * PANEL), Matrix::at(ring.slices().offset(ROWS * DEPTH), 2 * PANEL))
+        let (a, b) = (ring.slices().offset(down), ring.slices().offset(tile(COLUMNS, ACROSS)[0] * DEPTH + across));
+        (Matrix::at(a, 2 * PANEL), Matrix::at(b, 2 * PANEL))
     };
     // SAFETY: all zeros is an array of floats. Not `[0.0; 128]`, which becomes a loop and then local memory.
     let mut sums: Sums = unsafe { core::mem::zeroed() };
-    let mut place = Place::<COLUMNS, PARTS>::START;
+    let mut place = Place::<COLUMNS, ACROSS, PARTS>::START;
     while let Some(tile) = order.next() {
         let mut before = place;
         let mut slice = 0;
@@ -104,7 +113,7 @@ unsafe fn multiply<
             // products into the same sums, which come in order.
             unsafe {
                 ring.full(place.stage).wait(place.parity);
-                let on = 2 * place.stage * stage(COLUMNS);
+                let on = 2 * place.stage * stage(COLUMNS, ACROSS);
                 wgmma_fence();
                 unrolled!(K in [0 1 2 3] {
                     let a = a.offset(on + K as u32 * step(A_DEPTH_INNER));
@@ -123,11 +132,12 @@ unsafe fn multiply<
         }
         // SAFETY: as above; the sums are whole when all products are done.
         unsafe {
+            let ahead = store.ahead(tile, warp);
             wgmma_finish::<COLUMNS>(&mut sums);
             if PARTS == 1 || tile.slices > 0 {
                 ring.release(before.stage, lane);
             }
-            store.put(&sums, tile, warp);
+            store.put(&sums, tile, warp, before, &ahead);
         }
     }
 }

@@ -8,17 +8,18 @@ use super::{WARPS, out, sharing, stage, stages};
 
 /// A block's shared memory.
 #[derive(Clone, Copy)]
-pub struct Ring<T, const COLUMNS: u32, const PARTS: u32> {
+pub struct Ring<T, const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> {
     shared: Shared<T>,
     barriers: Shared<u64>,
 }
 
-impl<T: Half, const COLUMNS: u32, const PARTS: u32> Ring<T, COLUMNS, PARTS> {
+impl<T: Half, const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> Ring<T, COLUMNS, ACROSS, PARTS> {
     #[inline(always)]
     pub fn new() -> Self {
         let shared = dynamic_shared::<T>();
+        let stages = stages(COLUMNS, ACROSS, PARTS) * stage(COLUMNS, ACROSS);
         // SAFETY: inside the block's shared memory.
-        let barriers = unsafe { shared.offset(stages(COLUMNS, PARTS) * stage(COLUMNS) + out(COLUMNS, PARTS)) };
+        let barriers = unsafe { shared.offset(stages + out(COLUMNS, PARTS)) };
         Self { shared, barriers: barriers.cast() }
     }
 
@@ -29,13 +30,21 @@ impl<T: Half, const COLUMNS: u32, const PARTS: u32> Ring<T, COLUMNS, PARTS> {
     #[inline(always)]
     pub unsafe fn init(self) {
         let mut stage = 0;
-        while stage < stages(COLUMNS, PARTS) {
+        while stage < stages(COLUMNS, ACROSS, PARTS) {
             // SAFETY: the caller's.
             unsafe {
                 self.full(stage).init(1);
-                self.empty(stage).init(WARPS * sharing(COLUMNS, PARTS));
+                self.empty(stage).init(WARPS * sharing(COLUMNS, ACROSS, PARTS));
             }
             stage += 1;
+        }
+        if PARTS > 1 {
+            let mut warp = 0;
+            while warp < WARPS {
+                // SAFETY: the caller's.
+                unsafe { self.sums(warp).init(1) };
+                warp += 1;
+            }
         }
         fence_barrier_init();
     }
@@ -50,7 +59,7 @@ impl<T: Half, const COLUMNS: u32, const PARTS: u32> Ring<T, COLUMNS, PARTS> {
     #[inline(always)]
     pub fn out(self) -> Shared<T> {
         // SAFETY: inside the block's shared memory.
-        unsafe { self.shared.offset(stages(COLUMNS, PARTS) * stage(COLUMNS)) }
+        unsafe { self.shared.offset(stages(COLUMNS, ACROSS, PARTS) * stage(COLUMNS, ACROSS)) }
     }
 
     /// The barrier at which the stage's bytes arrive.
@@ -60,16 +69,23 @@ impl<T: Half, const COLUMNS: u32, const PARTS: u32> Ring<T, COLUMNS, PARTS> {
         MBarrier::at(unsafe { self.barriers.offset(stage) })
     }
 
+    /// The barrier at which the other blocks' sums arrive that are a warp's.
+    #[inline(always)]
+    pub fn sums(self, warp: u32) -> MBarrier {
+        // SAFETY: they come after those of the stages.
+        MBarrier::at(unsafe { self.barriers.offset(2 * stages(COLUMNS, ACROSS, PARTS) + warp) })
+    }
+
     /// Says of a warp that it is done with the stage: to all blocks that fill it together.
     ///
     /// # Safety
     /// All lanes, each with its number; the protocol of the module above.
     #[inline(always)]
     pub unsafe fn release(self, stage: u32, lane: u32) {
-        if lane < sharing(COLUMNS, PARTS) {
+        if lane < sharing(COLUMNS, ACROSS, PARTS) {
             // SAFETY: the caller's; a block's copying thread waits for all arrivals before it ends.
             unsafe {
-                if sharing(COLUMNS, PARTS) > 1 {
+                if sharing(COLUMNS, ACROSS, PARTS) > 1 {
                     self.empty(stage).arrive_in(lane);
                 } else {
                     self.empty(stage).arrive();
@@ -82,25 +98,25 @@ impl<T: Half, const COLUMNS: u32, const PARTS: u32> Ring<T, COLUMNS, PARTS> {
     #[inline(always)]
     pub fn empty(self, stage: u32) -> MBarrier {
         // SAFETY: there are two barriers a stage.
-        MBarrier::at(unsafe { self.barriers.offset(stages(COLUMNS, PARTS) + stage) })
+        MBarrier::at(unsafe { self.barriers.offset(stages(COLUMNS, ACROSS, PARTS) + stage) })
     }
 }
 
 /// A place on the way round the ring.
 #[derive(Clone, Copy)]
-pub struct Place<const COLUMNS: u32, const PARTS: u32> {
+pub struct Place<const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> {
     pub stage: u32,
     /// Of how many times the ring was gone round.
     pub parity: u32,
 }
 
-impl<const COLUMNS: u32, const PARTS: u32> Place<COLUMNS, PARTS> {
+impl<const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> Place<COLUMNS, ACROSS, PARTS> {
     pub const START: Self = Self { stage: 0, parity: 0 };
 
     /// The next one.
     #[inline(always)]
     pub fn next(self) -> Self {
-        let last = self.stage + 1 == stages(COLUMNS, PARTS);
+        let last = self.stage + 1 == stages(COLUMNS, ACROSS, PARTS);
         Self { stage: if last { 0 } else { self.stage + 1 }, parity: if last { self.parity ^ 1 } else { self.parity } }
     }
 }

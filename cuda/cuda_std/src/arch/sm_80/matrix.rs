@@ -16,6 +16,7 @@
 //! side effects: LLVM moves it past no branch, and the fragments that it multiplies come of intrinsics that keep their
 //! block from being copied.
 
+use super::pairs::Paired;
 use crate::element::Storage;
 use crate::shared::Shared;
 use half::{bf16, f16};
@@ -35,7 +36,7 @@ mod sealed {
 }
 
 /// A 16-bit float whose matrices a warp multiplies: `f16` or `bf16`.
-pub trait Half: Storage + sealed::Half {}
+pub trait Half: Storage + Paired + sealed::Half {}
 impl Half for f16 {}
 impl Half for bf16 {}
 

@@ -1,5 +1,6 @@
 //! Bulk tensor copies: boxes of a matrix in global memory that [`TensorMap`] describes, to shared memory (PTX ISA, Data
 //! Movement: `cp.async.bulk.tensor`). One thread issues a copy of a whole box; what of it is outside the matrix is zeros.
+//! And bulk copies from the shared memory of one block to another's (`cp.async.bulk`).
 
 use super::MBarrier;
 use crate::element::Element;
@@ -56,5 +57,40 @@ pub unsafe fn copy_box_in_cluster<T: Element>(
             target = in(reg32) target.address(), map = in(reg64) map.address(),
             x = in(reg32) x, y = in(reg32) y, barrier = in(reg32) barrier.address(), blocks = in(reg16) blocks,
             options(nostack, preserves_flags));
+    }
+}
+
+/// Lets bulk copies see what this thread stored to shared memory. PTX: `fence.proxy.async.shared::cta` (PTX ISA, Parallel
+/// Synchronization and Communication: `fence.proxy`).
+#[inline(always)]
+pub fn fence_for_copies() {
+    // SAFETY: orders memory.
+    unsafe {
+        core::arch::asm!("fence.proxy.async.shared::cta;", options(nostack, preserves_flags));
+    }
+}
+
+/// Copies `bytes`, a multiple of 16, to the same or another place in the shared memory of another block of the cluster; they
+/// count at that block's `barrier`. PTX: `cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes`.
+///
+/// # Safety
+/// Both stretches are in the array and aligned to 16 bytes. A [`fence_for_copies`] came after the stores to `source`; nobody
+/// uses `target` before the barrier's phase has passed there, nor writes to `source`, and neither block ends before.
+#[inline(always)]
+pub unsafe fn copy_to_block<T: Element>(
+    target: Shared<T>,
+    block: u32,
+    source: Shared<T>,
+    bytes: u32,
+    barrier: MBarrier,
+) {
+    // SAFETY: as the caller says.
+    unsafe {
+        core::arch::asm!(
+            "{{ .reg .b32 there, bell; mapa.shared::cluster.u32 there, {target}, {block};",
+            "mapa.shared::cluster.u32 bell, {barrier}, {block};",
+            "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [there], [{source}], {bytes}, [bell]; }}",
+            target = in(reg32) target.address(), block = in(reg32) block, source = in(reg32) source.address(),
+            bytes = in(reg32) bytes, barrier = in(reg32) barrier.address(), options(nostack, preserves_flags));
     }
 }

@@ -9,7 +9,7 @@
 pub mod copies;
 pub mod matrix;
 
-pub use copies::{copy_box_in, copy_box_in_cluster, prefetch_tensor_map};
+pub use copies::{copy_box_in, copy_box_in_cluster, copy_to_block, fence_for_copies, prefetch_tensor_map};
 pub use matrix::{Matrix, Sums, pack, stmatrix_x4, wgmma, wgmma_finish, wgmma_settle, wgmma_tf32, wgmma_tf32_of};
 
 use crate::shared::Shared;
@@ -26,8 +26,6 @@ unsafe extern "unadjusted" {
     fn commit_group();
     #[link_name = "llvm.nvvm.wgmma.wait_group.sync.aligned"]
     fn wait_group(pending: u64);
-    #[link_name = "llvm.nvvm.barrier.cluster.arrive.aligned"]
-    fn cluster_arrive();
     #[link_name = "llvm.nvvm.barrier.cluster.arrive.relaxed.aligned"]
     fn cluster_arrive_relaxed();
     #[link_name = "llvm.nvvm.barrier.cluster.wait.aligned"]
@@ -87,32 +85,40 @@ pub unsafe fn wgmma_wait<const N: u64>() {
     unsafe { wait_group(N) }
 }
 
-/// Waits for all threads of all blocks of the cluster; what each wrote before, all of them see after. PTX:
-/// `barrier.cluster.arrive.aligned` and `.wait.aligned` (PTX ISA, Parallel Synchronization and Communication).
+/// Waits for all threads of all blocks of the cluster. It orders no memory but what fences did before, [`fence_barrier_init`]
+/// among them. PTX: `barrier.cluster.arrive.relaxed.aligned` and `.wait.aligned` (PTX ISA, Parallel Synchronization and
+/// Communication).
 ///
 /// # Safety
 /// All threads of the cluster execute it together.
 #[inline(always)]
-pub unsafe fn sync_cluster() {
-    // SAFETY: as the caller says.
-    unsafe {
-        cluster_arrive();
-        cluster_wait();
-    }
-}
-
-/// [`sync_cluster`] that orders no memory but what fences did before, [`fence_barrier_init`] among them. PTX:
-/// `barrier.cluster.arrive.relaxed.aligned` and `.wait.aligned`.
-///
-/// # Safety
-/// As [`sync_cluster`].
-#[inline(always)]
 pub unsafe fn meet_cluster() {
     // SAFETY: as the caller says.
     unsafe {
-        cluster_arrive_relaxed();
-        cluster_wait();
+        arrive_at_cluster();
+        wait_for_cluster();
     }
+}
+
+/// The first half of [`meet_cluster`]: says that this thread has come so far. PTX: `barrier.cluster.arrive.relaxed.aligned`.
+///
+/// # Safety
+/// As [`meet_cluster`]; a [`wait_for_cluster`] follows.
+#[inline(always)]
+pub unsafe fn arrive_at_cluster() {
+    // SAFETY: as the caller says.
+    unsafe { cluster_arrive_relaxed() }
+}
+
+/// The second half of [`meet_cluster`]: waits until all threads of the cluster have said so. PTX:
+/// `barrier.cluster.wait.aligned`.
+///
+/// # Safety
+/// As [`meet_cluster`]; an [`arrive_at_cluster`] came before.
+#[inline(always)]
+pub unsafe fn wait_for_cluster() {
+    // SAFETY: as the caller says.
+    unsafe { cluster_wait() }
 }
 
 /// The block's number in its cluster. PTX: `%cluster_ctarank` (PTX ISA, Special Registers).
@@ -125,24 +131,6 @@ pub fn rank_in_cluster() -> u32 {
             options(pure, nomem, nostack, preserves_flags));
     }
     rank
-}
-
-/// Stores four floats to the same place in the shared memory of another block of the cluster, or of this one. PTX:
-/// `mapa.shared::cluster.u32` and `st.shared::cluster.v4.f32`.
-///
-/// # Safety
-/// They are in the array, aligned to 16 bytes, and no other thread uses them meanwhile; that block has begun and does not end
-/// before.
-#[inline(always)]
-pub unsafe fn store4_in(place: Shared<f32>, block: u32, [x, y, z, w]: [f32; 4]) {
-    // SAFETY: as the caller says.
-    unsafe {
-        core::arch::asm!(
-            "{{ .reg .b32 there; mapa.shared::cluster.u32 there, {a}, {block};",
-            "st.shared::cluster.v4.f32 [there], {{{x}, {y}, {z}, {w}}}; }}",
-            a = in(reg32) place.address(), block = in(reg32) block,
-            x = in(reg32) x, y = in(reg32) y, z = in(reg32) z, w = in(reg32) w, options(nostack, preserves_flags));
-    }
 }
 
 /// A barrier in shared memory (PTX ISA, Parallel Synchronization and Communication: `mbarrier`): a 64-bit word that

@@ -1,54 +1,59 @@
 //! How a product of 16-bit floats is cut up for Hopper's tensor cores: what is legal, and what should take the least time.
 //!
-//! The time is a model's, in nanoseconds on an H200: the slices of the block that has the most tiles, or the bytes that all
-//! blocks fetch from the L2 cache, whichever takes longer, and what it costs to add parts. Its numbers are fitted to measured
+//! The time is a model's, in nanoseconds on an H200: for each wave of tiles its slices, each as long as the tensor cores take or
+//! as the L2 cache for the bytes of all blocks that run, whichever is longer, and what it costs to add parts. Its numbers are fitted to measured
 //! times so that it ranks well (`docs/perf/dense.md` says how well); none is the time of a part by itself. Any choice is
 //! right; the same sizes get the same one on every GPU that has these kernels.
 
 use cuda_std::launch::LaunchDims;
-use kernels::dense::wgmma::{self, DEPTH, PIECE, ROWS};
+use kernels::dense::wgmma::{self, DEPTH, PIECE};
 
 use super::tensor::{LONGEST, MOST_SPLITS};
 use super::{MULTIPROCESSORS, Plan, Tile};
 
 /// The least depth of a split: below, adding the parts costs more than the splits win.
 const LEAST_DEPTH: u32 = 256;
-/// Rows below which `mma.sync` in tiles of 64 × 64 takes less time: of a tile of 128 rows most would be empty.
-const LEAST_ROWS: u32 = 16;
+/// Rows below which `mma.sync` in tiles of 64 × 64 is chosen: with 8 it takes less time for 3 of 21 shapes, with fewer nothing was
+/// measured.
+const LEAST_ROWS: u32 = 8;
 
-/// A tile's columns, how many blocks share its depth, and the model's times: of a slice, and of what is between a tile's last
-/// product and the next one's first.
+/// A warpgroup's columns, how many warpgroups stand side by side in a tile, how many blocks share its depth, and the model's
+/// times: of a slice, and of what is between a tile's last product and the next one's first.
 struct Kind {
     columns: u32,
+    across: u32,
     together: u32,
     slice: u64,
     store: u64,
 }
 
-const fn kind(columns: u32, together: u32, slice: u64, store: u64) -> Kind {
-    Kind { columns, together, slice, store }
+const fn kind(columns: u32, across: u32, together: u32, slice: u64, store: u64) -> Kind {
+    Kind { columns, across, together, slice, store }
 }
 
-const KINDS: [Kind; 8] = [
-    kind(256, 1, 628, 1878),
-    kind(192, 1, 448, 1696),
-    kind(128, 1, 358, 1182),
-    kind(128, 2, 358, 2728),
-    kind(128, 4, 358, 4226),
-    kind(64, 1, 280, 1058),
-    kind(64, 2, 280, 3096),
-    kind(64, 4, 280, 2303),
+const KINDS: [Kind; 11] = [
+    kind(256, 1, 1, 621, 32),
+    kind(192, 1, 1, 425, 46),
+    kind(128, 1, 1, 350, 24),
+    kind(128, 1, 2, 363, 1542),
+    kind(128, 1, 4, 276, 1985),
+    kind(64, 1, 1, 185, 1),
+    kind(64, 1, 2, 225, 581),
+    kind(64, 1, 4, 131, 1282),
+    kind(64, 2, 1, 181, 40),
+    kind(64, 2, 2, 207, 648),
+    kind(64, 2, 4, 124, 1293),
 ];
 
 /// Bytes that the L2 cache gives to all multiprocessors in a nanosecond.
-const L2_BYTES: u64 = 9214;
+const L2_BYTES: u64 = 11_201;
 /// What the kernel takes that adds the parts: at all, for each part, and how many elements of parts it goes through in a
 /// nanosecond.
-const FINISH: [u64; 3] = [545, 287, 500];
+const FINISH: [u64; 3] = [338, 214, 490];
 /// What rows that do not begin at multiples of 128 bytes add, in thousandths: to a slice's time, of the rows' and the columns'
 /// operand, and where blocks share the columns' slices; to the bytes of each operand.
-const UNALIGNED_SLICE: [[u64; 2]; 2] = [[22, 236], [0, 36]];
-const UNALIGNED_BYTES: [u64; 2] = [486, 126];
+const UNALIGNED_SLICE: [[u64; 2]; 2] = [[456, 245], [67, 148]];
+const UNALIGNED_BYTES: [u64; 2] = [848, 347];
 /// Blocks that run at once where four are a cluster: not all multiprocessors are in fours.
 const IN_FOURS: u64 = 120;
 
@@ -65,14 +70,14 @@ impl Plan {
         let least = depth.div_ceil(LONGEST).clamp(1, MOST_SPLITS);
         let legal = KINDS.iter().flat_map(|kind| {
             let cut = move |splits| {
-                let tile = Tile::Hopper { columns: kind.columns, together: kind.together };
+                let tile = Tile::Hopper { columns: kind.columns, across: kind.across, together: kind.together };
                 let plan = Self::cut(tile, [rows, columns, depth], splits, DEPTH);
                 // What a cluster's parts are, no other kernel has to add.
                 let plan = if kind.together == 1 { plan } else { Self { splits: 1, ..plan } };
                 (kind, plan)
             };
             // More parts than fill the GPU win nothing.
-            let room = u64::from(MULTIPROCESSORS) / tiles(kind.columns, rows, columns);
+            let room = u64::from(MULTIPROCESSORS) / tiles(kind, rows, columns);
             let parts = if kind.together == 1 {
                 let most = u64::from(depth / LEAST_DEPTH).min(room).min(MOST_SPLITS.into()) as u32;
                 least..=most.max(least)
@@ -92,46 +97,51 @@ impl Plan {
         let slices = u64::from(shape.depth_per_split.min(shape.depth).div_ceil(DEPTH));
         let blocks = self.hopper_blocks();
         let at_once = if kind.together == 4 { IN_FOURS } else { MULTIPROCESSORS.into() };
-        let sharing = wgmma::sharing(kind.columns, kind.together);
+        let sharing = wgmma::sharing(kind.columns, kind.across, kind.together);
+        let [rows_of_tile, columns_of_tile] = wgmma::tile(kind.columns, kind.across).map(u64::from);
         let added = |thousandths: [u64; 2]| [0, 1].map(|i| if unaligned[i] { thousandths[i] } else { 0 });
         let [a, b] = added(UNALIGNED_SLICE[sharing as usize - 1]);
-        let slice = kind.slice * (1000 + a + b);
-        let multiply = blocks.div_ceil(at_once) * (slices * slice / 1000 + kind.store);
+        let multiply = kind.slice * (1000 + a + b) / 1000;
         let [a, b] = added(UNALIGNED_BYTES);
-        let columns = u64::from(kind.columns / sharing);
-        let slice_bytes = (u64::from(ROWS) * (1000 + a) + columns * (1000 + b)) * u64::from(DEPTH * 2) / 1000;
-        let fetch = blocks * slices * slice_bytes / L2_BYTES;
+        let columns = columns_of_tile / u64::from(sharing);
+        let bytes = (rows_of_tile * (1000 + a) + columns * (1000 + b)) * u64::from(DEPTH * 2) / 1000;
+        let wave = |running: u64| slices * multiply.max(running * bytes / L2_BYTES) + kind.store;
+        let last = match blocks % at_once {
+            0 => 0,
+            rest => wave(rest),
+        };
         let [finish, part, elements] = FINISH;
         let parts = match u64::from(splits) {
             1 => 0,
             n => finish + n * part + n * u64::from(shape.rows) * u64::from(shape.columns) / elements,
         };
-        multiply.max(fetch) + parts
+        blocks / at_once * wave(at_once) + last + parts
     }
 
     /// The blocks that tiles would have, each one of its own.
     fn hopper_blocks(&self) -> u64 {
-        let Tile::Hopper { columns, together } = self.tile else { return 0 };
-        let across = u64::from(self.shape.columns.div_ceil(columns));
-        let down = u64::from(self.shape.rows.div_ceil(ROWS * wgmma::sharing(columns, together)));
-        across * down * u64::from(self.splits) * u64::from(wgmma::cluster(columns, together))
+        let Tile::Hopper { columns, across, together } = self.tile else { return 0 };
+        let tiles_across = u64::from(self.shape.columns.div_ceil(self.tile.columns()));
+        let down = u64::from(self.shape.rows.div_ceil(self.tile.rows() * wgmma::sharing(columns, across, together)));
+        tiles_across * down * u64::from(self.splits) * u64::from(wgmma::cluster(columns, across, together))
     }
 
     /// The grid and the block, on a GPU of so many multiprocessors: each has one block, which takes tile after tile; but
     /// clusters that share a tile's depth take one.
     pub fn hopper_dims(&self, multiprocessors: u32) -> LaunchDims {
-        let Tile::Hopper { columns, together } = self.tile else {
+        let Tile::Hopper { columns, across, together } = self.tile else {
             unreachable!("{:?} is no tile of Hopper's", self.tile)
         };
-        let cluster = wgmma::cluster(columns, together);
+        let cluster = wgmma::cluster(columns, across, together);
         let room = if together == 1 { (multiprocessors / cluster).max(1) * cluster } else { u32::MAX };
         let blocks = self.hopper_blocks().min(room.into()) as u32;
-        LaunchDims::new(blocks, wgmma::BLOCK).with_shared(wgmma::shared_bytes(columns, together))
+        LaunchDims::new(blocks, wgmma::BLOCK).with_shared(wgmma::shared_bytes(columns, across, together))
     }
 }
 
-fn tiles(columns_of_tile: u32, rows: u32, columns: u32) -> u64 {
-    u64::from(rows.div_ceil(ROWS)) * u64::from(columns.div_ceil(columns_of_tile))
+fn tiles(kind: &Kind, rows: u32, columns: u32) -> u64 {
+    let [rows_of_tile, columns_of_tile] = wgmma::tile(kind.columns, kind.across);
+    u64::from(rows.div_ceil(rows_of_tile)) * u64::from(columns.div_ceil(columns_of_tile))
 }
 
 #[cfg(test)]
@@ -142,34 +152,34 @@ mod tests {
         Plan::hopper(rows, columns, depth, [depth, depth]).unwrap()
     }
 
-    /// Columns, blocks that share a tile's depth, and splits.
-    fn cut(sizes: [usize; 3]) -> (u32, u32, u32) {
+    /// Rows and columns of a tile, blocks that share its depth, and splits.
+    fn cut(sizes: [usize; 3]) -> ([u32; 2], u32, u32) {
         let plan = plan(sizes);
-        let Tile::Hopper { columns, together } = plan.tile else { panic!("{plan:?}") };
+        let Tile::Hopper { columns, across, together } = plan.tile else { panic!("{plan:?}") };
         let (part, parts) = (plan.shape.depth_per_split as usize, plan.splits.max(together) as usize);
         assert!(part * parts >= sizes[2] && part.is_multiple_of(DEPTH as usize), "{plan:?}");
         assert!(part * parts - sizes[2] < part || together > 1, "{plan:?}");
-        (columns, together, plan.splits)
+        (wgmma::tile(columns, across), together, plan.splits)
     }
 
     #[test]
     fn what_was_measured_to_be_best_is_chosen() {
-        assert_eq!(cut([4096, 4096, 4096]), (256, 1, 1));
-        assert_eq!(cut([2048, 2048, 2048]), (256, 1, 1));
-        assert_eq!(cut([1536, 1536, 1536]), (192, 1, 1));
-        assert_eq!(cut([4160, 4160, 4160]), (192, 1, 1));
-        assert_eq!(cut([512, 4096, 11_008]), (128, 1, 1));
-        assert_eq!(cut([1024, 1024, 1024]), (64, 1, 1));
-        assert_eq!(cut([512, 512, 512]), (64, 1, 1));
-        assert_eq!(cut([128, 4096, 4096]), (64, 2, 1));
-        assert_eq!(cut([128, 640, 1024]), (64, 4, 1));
+        assert_eq!(cut([4096, 4096, 4096]), ([128, 256], 1, 1));
+        assert_eq!(cut([2048, 2048, 2048]), ([128, 256], 1, 1));
+        assert_eq!(cut([1536, 1536, 1536]), ([128, 192], 1, 1));
+        assert_eq!(cut([4160, 4160, 4160]), ([128, 192], 1, 1));
+        assert_eq!(cut([512, 4096, 11_008]), ([128, 128], 1, 1));
+        assert_eq!(cut([1024, 1024, 1024]), ([128, 64], 1, 1));
+        assert_eq!(cut([512, 512, 512]), ([64, 128], 2, 1));
+        assert_eq!(cut([128, 4096, 4096]), ([128, 64], 2, 1));
+        assert_eq!(cut([128, 640, 1024]), ([64, 128], 4, 1));
     }
 
     #[test]
     fn thin_products_fill_the_gpu() {
         for sizes in [[128, 4096, 4096], [4096, 128, 4096], [256, 256, 8192]] {
             let plan = plan(sizes);
-            assert!(3 * plan.hopper_blocks() > MULTIPROCESSORS.into(), "{plan:?}");
+            assert!(5 * plan.hopper_blocks() > MULTIPROCESSORS.into(), "{plan:?}");
         }
     }
 
@@ -186,11 +196,11 @@ mod tests {
     #[test]
     fn what_others_are_for_is_left_to_them() {
         for [rows, columns, depth] in
-            [[0, 8, 8], [15, 8, 8], [16, 0, 8], [16, 8, 0], [16, 12, 8], [1 << 31, 8, 8], [16, 8, 1 << 31]]
+            [[0, 8, 8], [7, 8, 8], [16, 0, 8], [16, 8, 0], [16, 12, 8], [1 << 31, 8, 8], [16, 8, 1 << 31]]
         {
             assert!(Plan::hopper(rows, columns, depth, [depth, depth]).is_none());
         }
-        assert_eq!(cut([16, 8, 8]), (64, 1, 1));
+        assert_eq!(cut([8, 8, 8]), ([128, 64], 1, 1));
     }
 
     #[test]
@@ -206,9 +216,10 @@ mod tests {
     /// As much as a block can have, and no more.
     #[test]
     fn shared_memory_suffices() {
-        for Kind { columns, together, .. } in KINDS {
-            let bytes = wgmma::shared_bytes(columns, together);
-            assert!(bytes <= 227 * 1024 && wgmma::stages(columns, together) >= 4, "{columns}, {together}: {bytes}");
+        for Kind { columns, across, together, .. } in KINDS {
+            let (bytes, stages) =
+                (wgmma::shared_bytes(columns, across, together), wgmma::stages(columns, across, together));
+            assert!(bytes <= 227 * 1024 && stages >= 4, "{columns}, {across}, {together}: {bytes}");
         }
     }
 }

@@ -128,8 +128,8 @@ impl Plan {
     fn tf32_blocks(&self) -> u64 {
         let Tile::Tf32 { side, together, .. } = self.tile else { return 0 };
         let Shape { rows, columns, .. } = self.tf32_shape();
-        let down = u64::from(rows.div_ceil(ROWS * wgmma::sharing(side, together)));
-        let cluster = wgmma::cluster(side, together);
+        let down = u64::from(rows.div_ceil(ROWS * wgmma::sharing(side, 1, together)));
+        let cluster = wgmma::cluster(side, 1, together);
         down * u64::from(columns.div_ceil(side)) * u64::from(self.splits) * u64::from(cluster)
     }
 
@@ -137,10 +137,10 @@ impl Plan {
     /// clusters that share a tile's depth take one.
     pub fn tf32_dims(&self, multiprocessors: u32) -> LaunchDims {
         let Tile::Tf32 { side, together, .. } = self.tile else { unreachable!("{:?} is not of tf32", self.tile) };
-        let cluster = wgmma::cluster(side, together);
+        let cluster = wgmma::cluster(side, 1, together);
         let room = if together == 1 { (multiprocessors / cluster).max(1) * cluster } else { u32::MAX };
         let blocks = self.tf32_blocks().min(room.into()) as u32;
-        LaunchDims::new(blocks, wgmma::BLOCK).with_shared(wgmma::shared_bytes(side, together))
+        LaunchDims::new(blocks, wgmma::BLOCK).with_shared(wgmma::shared_bytes(side, 1, together))
     }
 }
 

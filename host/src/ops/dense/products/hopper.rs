@@ -3,7 +3,7 @@
 use cuda_std::arch::sm_80::Half;
 use cuda_std::launch::Launch;
 use cuda_std::tensor_map::TensorMap;
-use kernels::dense::wgmma::{ROWS, operand_box, sharing};
+use kernels::dense::wgmma::{operand_box, sharing};
 use kernels::dense::{DenseDwWgmma, DenseDxWgmma, DenseForwardWgmma, Shape};
 
 use super::super::gpu::Memory;
@@ -20,15 +20,15 @@ fn maps<T: Element>(
     (b, b_depth_inner): (Memory<'_, T>, bool),
 ) -> Result<[TensorMap; 2]> {
     let Shape { rows, columns, depth, .. } = plan.shape;
-    let Tile::Hopper { columns: tile, together } = plan.tile else {
+    let Tile::Hopper { columns: each, across, together } = plan.tile else {
         unreachable!("{:?} is no tile of Hopper's", plan.tile)
     };
-    let side = tile / sharing(tile, together);
+    let side = plan.tile.columns() / sharing(each, across, together);
     let operand = |memory, across, depth_inner, side| {
         let sizes = if depth_inner { [across, depth] } else { [depth, across] };
         gpu.tensor_map(memory, sizes, operand_box(side, depth_inner))
     };
-    Ok([operand(a, rows, a_depth_inner, ROWS)?, operand(b, columns, b_depth_inner, side)?])
+    Ok([operand(a, rows, a_depth_inner, plan.tile.rows())?, operand(b, columns, b_depth_inner, side)?])
 }
 
 /// Launches the kernel of the plan's tile.
@@ -36,16 +36,21 @@ macro_rules! launch {
     ($gpu:expr, $plan:expr, $kernel:ident, $fields:tt) => {{
         let multiprocessors = $gpu.hopper_multiprocessors().unwrap_or(1);
         let dims = $plan.hopper_dims(multiprocessors);
-        let Tile::Hopper { columns, together } = $plan.tile else { unreachable!("{:?} is no tile of Hopper's", $plan.tile) };
-        match (columns, together) {
-            (192, 1) => $gpu.launch(dims, $kernel::<T, 192, 1> $fields),
-            (256, 1) => $gpu.launch(dims, $kernel::<T, 256, 1> $fields),
-            (128, 1) => $gpu.launch(dims, $kernel::<T, 128, 1> $fields),
-            (128, 2) => $gpu.launch(dims, $kernel::<T, 128, 2> $fields),
-            (128, 4) => $gpu.launch(dims, $kernel::<T, 128, 4> $fields),
-            (64, 1) => $gpu.launch(dims, $kernel::<T, 64, 1> $fields),
-            (64, 2) => $gpu.launch(dims, $kernel::<T, 64, 2> $fields),
-            (64, 4) => $gpu.launch(dims, $kernel::<T, 64, 4> $fields),
+        let Tile::Hopper { columns, across, together } = $plan.tile else {
+            unreachable!("{:?} is no tile of Hopper's", $plan.tile)
+        };
+        match (columns, across, together) {
+            (192, 1, 1) => $gpu.launch(dims, $kernel::<T, 192, 1, 1> $fields),
+            (256, 1, 1) => $gpu.launch(dims, $kernel::<T, 256, 1, 1> $fields),
+            (128, 1, 1) => $gpu.launch(dims, $kernel::<T, 128, 1, 1> $fields),
+            (128, 1, 2) => $gpu.launch(dims, $kernel::<T, 128, 1, 2> $fields),
+            (128, 1, 4) => $gpu.launch(dims, $kernel::<T, 128, 1, 4> $fields),
+            (64, 1, 1) => $gpu.launch(dims, $kernel::<T, 64, 1, 1> $fields),
+            (64, 1, 2) => $gpu.launch(dims, $kernel::<T, 64, 1, 2> $fields),
+            (64, 2, 1) => $gpu.launch(dims, $kernel::<T, 64, 2, 1> $fields),
+            (64, 2, 2) => $gpu.launch(dims, $kernel::<T, 64, 2, 2> $fields),
+            (64, 2, 4) => $gpu.launch(dims, $kernel::<T, 64, 2, 4> $fields),
+            (64, 1, 4) => $gpu.launch(dims, $kernel::<T, 64, 1, 4> $fields),
             tile => unreachable!("there is no kernel for tiles of {tile:?}"),
         }
     }};
@@ -58,14 +63,17 @@ macro_rules! launch {
 pub unsafe fn forward<'a, T>(gpu: &Gpu, plan: &Plan, product: ForwardProduct<'a, T>) -> Result<()>
 where
     T: Half + Element,
-    DenseForwardWgmma<'a, T, 256, 1>: Launch,
-    DenseForwardWgmma<'a, T, 192, 1>: Launch,
-    DenseForwardWgmma<'a, T, 128, 1>: Launch,
-    DenseForwardWgmma<'a, T, 128, 2>: Launch,
-    DenseForwardWgmma<'a, T, 128, 4>: Launch,
-    DenseForwardWgmma<'a, T, 64, 1>: Launch,
-    DenseForwardWgmma<'a, T, 64, 2>: Launch,
-    DenseForwardWgmma<'a, T, 64, 4>: Launch,
+    DenseForwardWgmma<'a, T, 256, 1, 1>: Launch,
+    DenseForwardWgmma<'a, T, 192, 1, 1>: Launch,
+    DenseForwardWgmma<'a, T, 128, 1, 1>: Launch,
+    DenseForwardWgmma<'a, T, 128, 1, 2>: Launch,
+    DenseForwardWgmma<'a, T, 128, 1, 4>: Launch,
+    DenseForwardWgmma<'a, T, 64, 1, 1>: Launch,
+    DenseForwardWgmma<'a, T, 64, 1, 2>: Launch,
+    DenseForwardWgmma<'a, T, 64, 1, 4>: Launch,
+    DenseForwardWgmma<'a, T, 64, 2, 1>: Launch,
+    DenseForwardWgmma<'a, T, 64, 2, 2>: Launch,
+    DenseForwardWgmma<'a, T, 64, 2, 4>: Launch,
 {
     let ForwardProduct { x, w, y, z, b, alpha, parts, activation, .. } = product;
     let [x_map, w_map] = maps(gpu, plan, (x, true), (w, true))?;
@@ -85,14 +93,17 @@ where
 pub unsafe fn dx<'a, T>(gpu: &Gpu, plan: &Plan, product: GradientProduct<'a, T>) -> Result<()>
 where
     T: Half + Element,
-    DenseDxWgmma<'a, T, 256, 1>: Launch,
-    DenseDxWgmma<'a, T, 192, 1>: Launch,
-    DenseDxWgmma<'a, T, 128, 1>: Launch,
-    DenseDxWgmma<'a, T, 128, 2>: Launch,
-    DenseDxWgmma<'a, T, 128, 4>: Launch,
-    DenseDxWgmma<'a, T, 64, 1>: Launch,
-    DenseDxWgmma<'a, T, 64, 2>: Launch,
-    DenseDxWgmma<'a, T, 64, 4>: Launch,
+    DenseDxWgmma<'a, T, 256, 1, 1>: Launch,
+    DenseDxWgmma<'a, T, 192, 1, 1>: Launch,
+    DenseDxWgmma<'a, T, 128, 1, 1>: Launch,
+    DenseDxWgmma<'a, T, 128, 1, 2>: Launch,
+    DenseDxWgmma<'a, T, 128, 1, 4>: Launch,
+    DenseDxWgmma<'a, T, 64, 1, 1>: Launch,
+    DenseDxWgmma<'a, T, 64, 1, 2>: Launch,
+    DenseDxWgmma<'a, T, 64, 1, 4>: Launch,
+    DenseDxWgmma<'a, T, 64, 2, 1>: Launch,
+    DenseDxWgmma<'a, T, 64, 2, 2>: Launch,
+    DenseDxWgmma<'a, T, 64, 2, 4>: Launch,
 {
     let GradientProduct { dz, other: w, out: dx, parts, beta, .. } = product;
     let [dz_map, w_map] = maps(gpu, plan, (dz, true), (w, false))?;
@@ -108,14 +119,17 @@ where
 pub unsafe fn dw<'a, T>(gpu: &Gpu, plan: &Plan, product: GradientProduct<'a, T>) -> Result<()>
 where
     T: Half + Element,
-    DenseDwWgmma<'a, T, 256, 1>: Launch,
-    DenseDwWgmma<'a, T, 192, 1>: Launch,
-    DenseDwWgmma<'a, T, 128, 1>: Launch,
-    DenseDwWgmma<'a, T, 128, 2>: Launch,
-    DenseDwWgmma<'a, T, 128, 4>: Launch,
-    DenseDwWgmma<'a, T, 64, 1>: Launch,
-    DenseDwWgmma<'a, T, 64, 2>: Launch,
-    DenseDwWgmma<'a, T, 64, 4>: Launch,
+    DenseDwWgmma<'a, T, 256, 1, 1>: Launch,
+    DenseDwWgmma<'a, T, 192, 1, 1>: Launch,
+    DenseDwWgmma<'a, T, 128, 1, 1>: Launch,
+    DenseDwWgmma<'a, T, 128, 1, 2>: Launch,
+    DenseDwWgmma<'a, T, 128, 1, 4>: Launch,
+    DenseDwWgmma<'a, T, 64, 1, 1>: Launch,
+    DenseDwWgmma<'a, T, 64, 1, 2>: Launch,
+    DenseDwWgmma<'a, T, 64, 1, 4>: Launch,
+    DenseDwWgmma<'a, T, 64, 2, 1>: Launch,
+    DenseDwWgmma<'a, T, 64, 2, 2>: Launch,
+    DenseDwWgmma<'a, T, 64, 2, 4>: Launch,
 {
     let GradientProduct { dz, other: x, out: dw, parts, beta, .. } = product;
     let [dz_map, x_map] = maps(gpu, plan, (dz, false), (x, false))?;

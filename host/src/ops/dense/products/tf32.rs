@@ -72,7 +72,7 @@ pub unsafe fn forward(gpu: &Gpu, plan: &Plan, product: ForwardProduct<'_, f32>) 
     let (shape @ Shape { rows, columns, depth, .. }, splits) = (plan.shape, plan.splits);
     let Tile::Tf32 { side, together, .. } = plan.tile else { unreachable!("{:?} is not of tf32", plan.tile) };
     let a_map = gpu.tensor_map_as_tf32(a, [rows, depth], operand_box(ROWS, true))?;
-    let b_map = gpu.tensor_map_as_tf32(b, [columns, depth], operand_box(side / sharing(side, together), true))?;
+    let b_map = gpu.tensor_map_as_tf32(b, [columns, depth], operand_box(side / sharing(side, 1, together), true))?;
     let dims = plan.tf32_dims(gpu.hopper_multiprocessors().unwrap_or(1));
     macro_rules! launch {
         ($($columns:literal by $together:literal,)*) => {
@@ -121,7 +121,7 @@ unsafe fn gradient(gpu: &Gpu, plan: &Plan, product: GradientProduct<'_, f32>) ->
     // Of what was not turned there may be fewer rows than the depth: it lies whole in memory.
     let in_memory = (a.len() / rows as usize) as u32;
     let a_map = gpu.tensor_map_as_tf32(a, [in_memory, rows], operand_box(ROWS, false))?;
-    let b_map = gpu.tensor_map_as_tf32(b, [columns, depth], operand_box(side / sharing(side, 1), true))?;
+    let b_map = gpu.tensor_map_as_tf32(b, [columns, depth], operand_box(side / sharing(side, 1, 1), true))?;
     let dims = plan.tf32_dims(gpu.hopper_multiprocessors().unwrap_or(1));
     macro_rules! launch {
         ($($side:literal $turned:literal,)*) => {

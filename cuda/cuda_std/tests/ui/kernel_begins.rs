@@ -1,0 +1,6 @@
+use cuda_std::prelude::*;
+
+#[kernel(begins = "later")]
+pub unsafe fn nothing() {}
+
+fn main() {}
