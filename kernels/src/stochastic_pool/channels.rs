@@ -13,17 +13,18 @@ use crate::window::{Nhwc, THREADS, Window, for_each_of};
 
 /// Threads of a block, at most.
 const BLOCK: u32 = THREADS / 2;
-/// Such blocks that a multiprocessor has room for, at least: 128 registers a thread, which keeps the elements of four windows or
-/// eight.
+/// Such blocks that a multiprocessor has room for, at least: 128 registers a thread, which keeps the elements of four
+/// windows or eight.
 const BLOCKS: u32 = 4;
 /// The same for means of eight, which spill with as many.
 const MEAN_BLOCKS: u32 = 3;
 
-/// As [`stochastic_pool_forward`](super::stochastic_pool_forward), by [patches](crate::patch), for windows of a known geometry with the channels last.
+/// As [`stochastic_pool_forward`](super::stochastic_pool_forward), by [patches](crate::patch), for windows of a known
+/// geometry with the channels last.
 ///
 /// # Safety
-/// The module's, but for the tiling; the window is such, and outputs are no more than 2³²; memory begins at multiples of 16 bytes,
-/// and `patches` are of the window's outputs, with the launch's grid and block.
+/// The module's, but for the tiling; the window is such, and outputs are no more than 2³²; memory begins at multiples
+/// of 16 bytes, and `patches` are of the window's outputs, with the launch's grid and block.
 #[kernel(
     max_threads = BLOCK,
     min_blocks = BLOCKS,

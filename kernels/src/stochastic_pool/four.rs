@@ -1,5 +1,7 @@
 //! What four windows give whose weights are all at hand.
 
+#![allow(clippy::redundant_comparisons, reason = "indices that unrolling makes constants, compared with the same size")]
+
 use cuda_std::prelude::*;
 
 use super::elements::{Elements, Source};
@@ -173,8 +175,8 @@ struct Given {
 }
 
 impl Given {
-    /// As [`Elements::draw`]. Sums of what is not negative never fall: as many elements lie before the drawn one as have sums so
-    /// far that do not pass. Where none has a weight, no sum passes, and the last weight is the value.
+    /// As [`Elements::draw`]. Sums of what is not negative never fall: as many elements lie before the drawn one as
+    /// have sums so far that do not pass. Where none has a weight, no sum passes, and the last weight is the value.
     #[inline(always)]
     fn drawn<const SIZE: usize>(weights: &[[f32; SIZE]; SIZE], uniform: f32) -> Self {
         let (sums, sum) = sums(weights);
@@ -199,7 +201,7 @@ impl Given {
     fn mean<const SIZE: usize>(weights: &[[f32; SIZE]; SIZE]) -> Self {
         let (_, sum) = sums(weights);
         // Of sums near 1 the squares' sum is neither too large nor too small.
-        let near = (sum >= 1.0 / NEAR) & (sum <= NEAR);
+        let near = (1.0 / NEAR..=NEAR).contains(&sum);
         let mut squares = 0.0;
         unrolled!(I in [0 1 2] { unrolled!(J in [0 1 2] {
             if I < SIZE && J < SIZE { squares = float::fma(weights[I][J], weights[I][J], squares); }
@@ -212,8 +214,8 @@ impl Given {
 /// Sums up to this, and down to its reciprocal, are divided by as they are.
 const NEAR: f32 = (1u64 << 60) as f32;
 
-/// The reciprocal of a number near 1, off by less than two units in the last place: three of Newton's steps from one off by an eighth
-/// at most. No branch, where a division has one.
+/// The reciprocal of a number near 1, off by less than two units in the last place: three of Newton's steps from one
+/// off by an eighth at most. No branch, where a division has one.
 #[inline(always)]
 fn reciprocal(x: f32) -> f32 {
     let mut reciprocal = f32::from_bits(0x7ef3_11c7u32.wrapping_sub(x.to_bits()));

@@ -34,8 +34,9 @@ pub struct Fours {
 unsafe impl KernelParam for Fours {}
 
 impl Fours {
-    /// Four of a row, and the blocks of the launch. None where windows are not two apart or are dilated, rows no multiple of eight elements or
-    /// outputs not half as many, without padding each way, or there are too many outputs.
+    /// Four of a row, and the blocks of the launch. None where windows are not two apart or are dilated, rows no
+    /// multiple of eight elements or outputs not half as many, without padding each way, or there are too many
+    /// outputs.
     pub fn of_a_row(window: &Window<Nchw>) -> Option<(Self, u32)> {
         let ([height, width], [rows, columns]) = (window.input, window.output);
         let fits = width.is_multiple_of(2 * EACH) && columns * 2 == width;
@@ -43,8 +44,8 @@ impl Fours {
         (fits && whole).then(|| Self::new(window, [1, EACH]))?
     }
 
-    /// Two by two, of images whose rows are a multiple of four elements. None where windows are not two apart and without padding and
-    /// whole, or it is not possible otherwise.
+    /// Two by two, of images whose rows are a multiple of four elements. None where windows are not two apart and
+    /// without padding and whole, or it is not possible otherwise.
     pub fn of_squares(window: &Window<Nchw>) -> Option<(Self, u32)> {
         (window.input[1].is_multiple_of(4) && whole(window)).then(|| Self::new(window, [2, 2]))?
     }
@@ -89,11 +90,12 @@ fn whole(window: &Window<Nchw>) -> bool {
     window.padding == [0; 2] && (0..2).all(|axis| ends(axis) <= window.input[axis].into())
 }
 
-/// As [`stochastic_pool_forward`](super::stochastic_pool_forward), by fours of a row, for windows of `SIZE` by `SIZE` positions, two apart and padded by `PADDING`.
+/// As [`stochastic_pool_forward`](super::stochastic_pool_forward), by fours of a row, for windows of `SIZE` by `SIZE`
+/// positions, two apart and padded by `PADDING`.
 ///
 /// # Safety
-/// The module's, but for the tiling; the window is such; memory begins at multiples of 16 bytes; `fours` are [of a row](Fours::of_a_row),
-/// with as many blocks.
+/// The module's, but for the tiling; the window is such; memory begins at multiples of 16 bytes; `fours` are [of a
+/// row](Fours::of_a_row), with as many blocks.
 #[kernel(block = ROWS_BLOCK, min_blocks = BLOCKS, instances(T = [f32, f16, bf16], (SIZE, PADDING) = [(2, 0), (3, 1)]))]
 pub unsafe fn stochastic_pool_forward_fours<T: Weighed, const SIZE: usize, const PADDING: u32>(
     x: Global<T>,

@@ -17,8 +17,8 @@ use crate::ops::route::{Indices, for_indices};
 use crate::ops::window::{Choice, Kernels, band_dims, channels_last, for_order, for_padded, for_slide, row_major};
 use crate::{Layout, Real, Result};
 
-/// Runs a block, which returns, with the size of a row-major window as a constant and what a launch by fours of a row takes, if there are
-/// kernels for such.
+/// Runs a block, which returns, with the size of a row-major window as a constant and what a launch by fours of a row
+/// takes, if there are kernels for such.
 macro_rules! for_fours_of_a_row {
     ($window:expr => $size:ident, $padding:ident, $found:pat, $body:block) => {
         for_fours_of_a_row!(@ $window => $size = 2, $padding = 0, $found, $body);
