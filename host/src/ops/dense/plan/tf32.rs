@@ -38,7 +38,7 @@ const LEAST_ROWS: u32 = 16;
 type Kind = [u32; 4];
 
 const NEITHER: &[Kind] = &[
-    [256, 1, 582, 3896],
+    [256, 1, 588, 3896],
     [192, 1, 445, 3259],
     [128, 1, 309, 3088],
     [128, 2, 309, 3902],
@@ -164,6 +164,7 @@ mod tests {
         use Product::{Dw, Dx, Forward};
         use Way::{Left, Neither, Right};
         assert_eq!(cut(Forward, [4096, 4096, 4096]), (256, 1, Neither, 1));
+        assert_eq!(cut(Forward, [8192, 8192, 8192]), (192, 1, Neither, 1));
         assert_eq!(cut(Forward, [1000, 1000, 1000]), (128, 2, Neither, 1));
         assert_eq!(cut(Forward, [128, 4096, 4096]), (64, 2, Neither, 1));
         assert_eq!(cut(Forward, [1536, 1536, 1536]), (192, 1, Neither, 1));
