@@ -30,6 +30,9 @@ pub struct Options {
     /// `none`, `relu` or `prelu`, of a dense layer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub activation: Option<String>,
+    /// How products of f32 are made, `f32` or `tf32`, where not by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub precision: Option<String>,
     /// What a later bench writes.
     #[serde(flatten)]
     pub others: BTreeMap<String, Value>,
@@ -55,6 +58,7 @@ impl Display for Options {
             "none" => "bias".to_owned(),
             other => format!("bias {other}"),
         }));
+        words.extend(self.precision.clone());
         f.pad(&words.join(" "))
     }
 }
@@ -117,6 +121,9 @@ struct Group {
     tables: Vec<(Vec<usize>, Options)>,
     all: Vec<(Vec<usize>, Options)>,
     sweep: Vec<(Vec<usize>, Options)>,
+    /// Of f32, by other ways than the default; not compared with PyTorch.
+    #[serde(default)]
+    precisions: Vec<(Vec<usize>, Options)>,
 }
 
 /// The share that a case is to reach in f32 and row-major order.
@@ -166,7 +173,7 @@ pub fn cases(op: &str, which: Which) -> Vec<Case> {
     let lists: &[&[_]] = match which {
         Which::Tiny => &[&group.tiny],
         Which::Tables => &[&group.tables],
-        Which::All => &[&group.tables, &group.all],
+        Which::All => &[&group.tables, &group.all, &group.precisions],
         Which::Sweep => &[&group.sweep],
         Which::Sizes(largest) => return sizes(op, &group.tables[0], largest),
     };

@@ -204,7 +204,10 @@ impl Arguments {
         let wanted_ops = if self.sizes && self.ops.is_empty() { &of_sizes } else { &self.ops };
         let mut plan = Vec::new();
         for case in ops().filter(|op| named(wanted_ops, op)).flat_map(|op| cases(op, which)) {
-            for &dtype in types(&case.op).iter().filter(|dtype| or_few(&self.types, dtype.name(), "f32")) {
+            // Precisions are f32's alone.
+            let types =
+                types(&case.op).iter().filter(|&&dtype| case.options.precision.is_none() || dtype == DType::F32);
+            for &dtype in types.filter(|dtype| or_few(&self.types, dtype.name(), "f32")) {
                 for &layout in layouts(&case.op) {
                     // The layouts of what is no image are no choice.
                     let is_choice = matches!(layout.0, "NCHW" | "NHWC");

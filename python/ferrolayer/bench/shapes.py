@@ -85,4 +85,6 @@ def label(options: dict[str, Any]) -> str:
         words.append("learnt")
     if "activation" in options:
         words.append("bias" if options["activation"] == "none" else f"bias {options['activation']}")
+    if "precision" in options:
+        words.append(options["precision"])
     return " ".join(words)

@@ -97,4 +97,6 @@ fn options_in_short() {
     assert_eq!([case("relu", 0), case("max_pool", 0), case("max_pool", 1)], ["", "3x3 s2 p1", "2x2 s2"]);
     assert_eq!([case("gaussian_pool", 2), case("gaussian_pool", 3)], ["11x11 s2 3/map", "11x11 s2 learnt"]);
     assert_eq!([case("dense", 0), case("dense", 2)], ["bias", "bias prelu"]);
+    let all: Vec<String> = cases("dense", Which::All).iter().map(|case| case.options.to_string()).collect();
+    assert!(all.contains(&"bias tf32".to_owned()) && all.contains(&"bias f32".to_owned()), "{all:?}");
 }
