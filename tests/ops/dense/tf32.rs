@@ -136,9 +136,10 @@ where
                 case.shape.depth_per_split = case.shape.depth.div_ceil(PARTS).next_multiple_of(DEPTH);
             }
             let a_map = case.map(device, &case.a, operand_box(ROWS, true))?;
-            let b_map = case.map(device, &case.b, operand_box(COLUMNS / sharing(COLUMNS, PARTS), true))?;
+            let b_map = case.map(device, &case.b, operand_box(COLUMNS / sharing(COLUMNS, 1, PARTS), true))?;
             let (shape, splits) = (case.shape, case.splits);
-            let tiles = shape.rows.div_ceil(ROWS * sharing(COLUMNS, PARTS)) * shape.columns.div_ceil(COLUMNS) * splits;
+            let tiles =
+                shape.rows.div_ceil(ROWS * sharing(COLUMNS, 1, PARTS)) * shape.columns.div_ceil(COLUMNS) * splits;
             // Fewer blocks than tiles where a block may take several.
             let clusters = if PARTS > 1 { tiles } else { tiles.div_ceil(2) };
             let dims = LaunchDims::new(clusters * cluster(COLUMNS, 1, PARTS), wgmma::BLOCK)
@@ -176,10 +177,10 @@ where
             let mut case = Case::new(device, sizes, splits, if TURNED { Lies::BTurned } else { Lies::ATurned })?;
             let (left, right) = if TURNED { (&case.b, &case.a) } else { (&case.a, &case.b) };
             let a_map = case.map(device, left, operand_box(ROWS, false))?;
-            let b_map = case.map(device, right, operand_box(SIDE / sharing(SIDE, 1), true))?;
+            let b_map = case.map(device, right, operand_box(SIDE / sharing(SIDE, 1, 1), true))?;
             let (Shape { rows, columns, .. }, splits) = (case.shape, case.splits);
             let [down, across] = if TURNED { [columns, rows] } else { [rows, columns] };
-            let clusters = (down.div_ceil(ROWS * sharing(SIDE, 1)) * across.div_ceil(SIDE) * splits).div_ceil(2);
+            let clusters = (down.div_ceil(ROWS * sharing(SIDE, 1, 1)) * across.div_ceil(SIDE) * splits).div_ceil(2);
             let dims = LaunchDims::new(clusters * cluster(SIDE, 1, 1), wgmma::BLOCK)
                 .with_shared(wgmma::shared_bytes(SIDE, 1, 1));
             let kernel = DenseTf32Turning::<SIDE, TURNED> {
