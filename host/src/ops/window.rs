@@ -1,15 +1,16 @@
 //! The window that pooling ops slide over an image, with PyTorch's rules for sizes and edges.
 
 mod choices;
+mod explained;
 
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use crate::device::explain::{self, Because};
 use crate::{Element, Error, Layout, Result, Tensor, check};
 use kernels::window::{Nchw, Nhwc, Order};
 
 pub(crate) use choices::Choice;
+pub(crate) use explained::Kernels;
 
 /// Size, stride, padding and dilation of a two-dimensional window, each as `[vertical, horizontal]`.
 ///
@@ -444,69 +445,6 @@ pub(crate) fn row_major<L: Order>(window: &kernels::window::Window<L>) -> Option
 /// The window, if its channels are the last.
 pub(crate) fn channels_last<L: Order>(window: &kernels::window::Window<L>) -> Option<kernels::window::Window<Nhwc>> {
     L::CHANNELS_LAST.then(|| window.in_order())
-}
-
-/// Which of pooling's kernels a launch takes, for who asks.
-#[derive(Clone, Copy)]
-pub(crate) enum Kernels {
-    /// By bands, the window's size known when compiled.
-    Bands,
-    /// The same, two columns a thread.
-    Pairs,
-    /// By whole windows in registers.
-    Pieces,
-    /// By bands, for any window.
-    AnyBands,
-    /// A warp an output.
-    Warps,
-    /// By patches.
-    Patches,
-    /// The same, of eight channels.
-    Octets,
-    /// Of 16 bits, by fours of windows of a row.
-    Quads,
-    /// Four windows a thread, straight from memory.
-    Fours,
-    /// An element a thread, for any layout and any size.
-    General,
-}
-
-impl Kernels {
-    /// Says so, and why, of launches until what is returned is dropped.
-    pub fn because<L: Order>(self, window: &kernels::window::Window<L>) -> Because {
-        let pair = |[a, b]: [u32; 2]| format!("{a}x{b}");
-        explain::because(|| {
-            let kernels::window::Window { size, stride, padding, dilation, input, .. } = *window;
-            let layout = if L::CHANNELS_LAST { "with the channels last" } else { "row-major" };
-            let why = match self {
-                Self::Bands => "by bands of rows in shared memory, of a size compiled in",
-                Self::Pairs => {
-                    "by bands of rows in shared memory, of a size compiled in, two columns a thread: rows are a multiple of four"
-                }
-                Self::Pieces => "by whole windows in registers, of a size compiled in, which do not overlap",
-                Self::AnyBands => {
-                    "by bands of rows in shared memory, which have room; the size has no kernel of its own"
-                }
-                Self::Warps => {
-                    "a warp an output: the window is large, and outputs are few, or it is very large and a band of rows has no room"
-                }
-                Self::Patches => "by patches of a size compiled in, the channels being a multiple of four",
-                Self::Octets => {
-                    "by patches of a size compiled in, of 16 bits and a multiple of eight channels, two at a time"
-                }
-                Self::Quads => {
-                    "four windows a row and thread, of a size compiled in: of 16 bits, and rows are a multiple of eight"
-                }
-                Self::Fours => "four windows a thread, of a size compiled in, straight from memory",
-                Self::General if L::CHANNELS_LAST => {
-                    "an element a thread: no kernel of this size, or not by four channels"
-                }
-                Self::General => "an element a thread: a band of rows has no room in shared memory, or is dilated",
-            };
-            let [size, stride, padding, dilation, input] = [size, stride, padding, dilation, input].map(pair);
-            format!("window {size} stride {stride} padding {padding} dilation {dilation} over {input} {layout}: {why}")
-        })
-    }
 }
 
 /// The launch's dimensions.
