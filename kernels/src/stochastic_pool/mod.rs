@@ -3,7 +3,7 @@
 //!
 //! Launch: one thread for one place in a few rows of a plane of outputs, as [`Tiling`](crate::window::Tiling) lays them; neighbouring threads have
 //! neighbouring columns, or channels where these are last. A thread goes over its window twice, in row-major order: for the
-//! sum, and for the position at which the sum so far passes `u * sum`, with `u` from [`philox`](crate::philox) by the
+//! sum, and for the position at which the sum so far passes `u * sum`, with `u` from [`philox`] by the
 //! output's row-major index, which is the same in every layout. The arithmetic is `f32`, one operation after another as on
 //! the CPU, so that both draw the same position. Common windows two apart go four outputs a thread straight from memory, row-major
 //! or with the channels last; other row-major images whose rows have room in shared memory go by [bands](crate::band). Backward is

@@ -1,9 +1,9 @@
 //! Products of f32 matrices as tf32, on Hopper's tensor cores: of each element 11 digits of 24 are multiplied, sums are f32.
 //!
 //! Copies into shared memory round to the nearest tf32: tensor maps have a type for that. `wgmma` takes operands of tf32 with the depth
-//! innermost, as `x` and `w` of the forward pass lie: [`dense_tf32`] is [`wgmma`](super::wgmma) over slices of 32 of depth, that are as
+//! innermost, as `x` and `w` of the forward pass lie: `dense_tf32` is [`wgmma`](super::wgmma) over slices of 32 of depth, that are as
 //! many bytes as 64 of 16-bit floats, and only the instruction and how results are stored differ. Or one operand comes from registers:
-//! [`dense_tf32_turning`], for `dx` of `w` and `dz`, and for `dw` of `x` and of `dz`, the smaller of which [`dense_tf32_turn`] has turned, in a
+//! `dense_tf32_turning`, for `dx` of `w` and `dz`, and for `dw` of `x` and of `dz`, the smaller of which [`dense_tf32_turn`] has turned, in a
 //! workspace.
 //!
 //! Bound by the tensor cores, at half the rate of 16-bit floats; turning, by memory, 8 bytes for each element.
