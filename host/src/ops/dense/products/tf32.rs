@@ -1,4 +1,4 @@
-//! Products of f32 as tf32 on Hopper's tensor cores: the launch that turns `dz`, and the products'.
+//! Products of f32 as tf32 on Hopper's tensor cores: the launch that turns an operand of `dw`, and the products'.
 
 use std::cell::RefCell;
 
