@@ -1,10 +1,12 @@
 //! `cargo xtask build-ptx`: the kernels as PTX, built or checked.
 
+use std::path::Path;
+
 use cuda_builder::{Arch, Built, Compiler, CudaBuilder, Head, source_hash};
 
 use crate::error::{Error, Result};
-use crate::ptxas;
 use crate::workspace::{Ptx, committed, lock_example, root, shown, target_dir};
+use crate::{packed, ptxas};
 
 #[derive(clap::Args)]
 pub struct Options {
@@ -28,11 +30,17 @@ pub fn run(options: &Options) -> Result<()> {
 
 fn build() -> Result<()> {
     let compiler = Compiler::find(&root()).map_err(cuda_builder::BuildError::from)?;
-    let built = for_each(&committed(), |Ptx { source, arch, path }| {
-        Ok(CudaBuilder::new(source).arch(*arch).compiler(compiler.clone()).copy_to(path).build()?)
+    let all = committed();
+    let built = for_each(&all, |ptx| {
+        let Ptx { source, arch, path } = ptx;
+        let built = CudaBuilder::new(source).arch(*arch).compiler(compiler.clone()).copy_to(ptx.text_path()).build()?;
+        if packed::is_packed(path) {
+            packed::write(path, &built.text)?;
+        }
+        Ok(built)
     });
-    for built in built {
-        say_built(&built?);
+    for (ptx, built) in all.iter().zip(built) {
+        say_built(&ptx.path, &built?);
     }
     Ok(())
 }
@@ -49,8 +57,8 @@ fn for_each<T: Send>(all: &[Ptx], work: impl Fn(&Ptx) -> Result<T> + Sync) -> Ve
     })
 }
 
-fn say_built(built: &Built) {
-    let (path, kernels) = (shown(&built.path), built.entries.len());
+fn say_built(path: &Path, built: &Built) {
+    let (path, kernels) = (shown(path), built.entries.len());
     println!("{path}: {kernels} kernels, {} KiB, by {}", built.text.len().div_ceil(1024), built.head.compiler);
 }
 
@@ -77,7 +85,7 @@ fn check() -> Result<()> {
 /// What was found to be right, in words.
 fn check_one(ptx: &Ptx, sources: &str, compilers: &[Compiler]) -> Result<String> {
     let Ptx { source, arch, path } = ptx;
-    let committed = std::fs::read_to_string(path).map_err(Error::io("read", path))?;
+    let committed = packed::read(path)?;
     let head = Head::of(&committed).map_err(|error| Error::Stale(vec![error.to_string()]))?;
     compare_heads(&head, *arch, sources)?;
     let Some(compiler) = compilers.iter().find(|compiler| compiler.version() == head.compiler) else {
@@ -86,7 +94,7 @@ fn check_one(ptx: &Ptx, sources: &str, compilers: &[Compiler]) -> Result<String>
             head.compiler
         ));
     };
-    let copy = target_dir().join("cuda-builder/check").join(path.file_name().unwrap_or_default());
+    let copy = target_dir().join("cuda-builder/check").join(ptx.text_path().file_name().unwrap_or_default());
     let built = CudaBuilder::new(source).arch(*arch).compiler(compiler.clone()).copy_to(copy).build()?;
     match first_difference(&committed, &built.text) {
         None => Ok(format!("byte for byte what {} makes of the sources", head.compiler)),

@@ -29,6 +29,8 @@ pub enum Error {
     Serialised { file: String, target: String, said: Vec<String> },
     #[error("{path}: {why}")]
     SpillList { path: PathBuf, why: String },
+    #[error("the PTX has `{line}` after kernel {after}: what kernels share must be declared before all of them")]
+    SharedByKernels { after: String, line: String },
     #[error("{}", .0.join("\n"))]
     Setup(Vec<String>),
     #[error("{0}")]

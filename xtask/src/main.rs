@@ -6,6 +6,7 @@ mod bundle;
 mod doctor;
 mod error;
 mod new_op;
+mod packed;
 mod ptxas;
 mod python;
 mod setup;

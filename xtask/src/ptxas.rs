@@ -10,7 +10,7 @@ use cuda_builder::Arch;
 
 use crate::error::{Error, Result};
 use crate::workspace::{Ptx, committed, kernels, shown, target_dir};
-use crate::{spills, tools};
+use crate::{packed, spills, tools};
 
 /// The GPUs that a file is for: assembled for each that this ptxas knows, and at least for the first.
 const fn targets(arch: Arch) -> &'static [&'static str] {
@@ -47,6 +47,11 @@ pub fn run() -> Result<()> {
         .flat_map(|ptx| targets(ptx.arch).iter().map(move |target| (ptx, *target)))
         .filter(|(ptx, target)| known.contains(*target) || *target == targets(ptx.arch)[0])
         .collect();
+    for ptx in all.iter().filter(|ptx| packed::is_packed(&ptx.path)) {
+        let (path, text) = (ptx.text_path(), packed::read(&ptx.path)?);
+        std::fs::create_dir_all(path.parent().unwrap_or(&path)).map_err(Error::io("make the folder of", &path))?;
+        std::fs::write(&path, text).map_err(Error::io("write", &path))?;
+    }
     println!("ptxas {}", tools::version(&tool).unwrap_or_else(|| "of unknown version".into()));
     let mut used = Vec::new();
     for (job, result) in jobs.iter().zip(assemble_all(&tool, &jobs)) {
@@ -78,7 +83,7 @@ fn assemble_all(tool: &Path, jobs: &[(&Ptx, &str)]) -> Vec<Result<Assembled>> {
                 loop {
                     let taken = next.fetch_add(1, Ordering::Relaxed);
                     let Some(job) = jobs.get(taken) else { break };
-                    let result = assemble(tool, &job.0.path, job.1);
+                    let result = assemble(tool, &job.0.text_path(), job.1);
                     *results[taken].lock().expect("no worker panics while it holds the lock") = Some(result);
                 }
             });

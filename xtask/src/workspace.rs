@@ -6,6 +6,7 @@ use std::process::{Command, ExitStatus};
 use cuda_builder::Arch;
 
 use crate::error::{Error, Result};
+use crate::packed;
 
 /// The repository's folder.
 pub fn root() -> PathBuf {
@@ -26,12 +27,25 @@ pub struct Ptx {
     /// The crate of kernels, or the file with some, that it is built of.
     pub source: PathBuf,
     pub arch: Arch,
+    /// The file; packed if its name ends in `.zst`.
     pub path: PathBuf,
+}
+
+impl Ptx {
+    /// Where its text lies unpacked once it was built or unpacked for a tool.
+    pub fn text_path(&self) -> PathBuf {
+        let name = self.path.file_name().unwrap_or_default();
+        if packed::is_packed(&self.path) {
+            target_dir().join("ptx").join(Path::new(name).with_extension(""))
+        } else {
+            self.path.clone()
+        }
+    }
 }
 
 /// All that are committed: the library's, and those of the examples of a user's own op, which are for any GPU.
 pub fn committed() -> Vec<Ptx> {
-    let library = Arch::ALL.map(|arch| (kernels(), arch, format!("host/ptx/ferrolayer.{arch}.ptx")));
+    let library = Arch::ALL.map(|arch| (kernels(), arch, format!("host/ptx/ferrolayer.{arch}.ptx.zst")));
     let examples = ["host/examples/custom_op", "python/examples/your_own_op/src/op"];
     let examples = examples.map(|file| (root().join(format!("{file}.rs")), Arch::Sm80, format!("{file}.sm_80.ptx")));
     let all = library.into_iter().chain(examples);

@@ -159,7 +159,8 @@ impl Card {
     }
 
     /// Loads a kernel, without the others of its module where that can be: compiling all of them takes half a minute.
-    fn load(&self, module: &'static KernelModule, name: &str) -> Result<cust::sys::CUfunction> {
+    /// Whether it may be launched before the grid before it has ended, too.
+    fn load(&self, module: &'static KernelModule, name: &str) -> Result<(cust::sys::CUfunction, bool)> {
         let failed = |call, during: &str, error| Error::Driver {
             during: format!("{during} {}: {name}", self.name),
             source: DriverError::from_cust(call, error),
@@ -174,9 +175,9 @@ impl Card {
             let function = function.map_err(|error| failed("cuModuleGetFunction", "looking up a kernel on", error))?;
             // At once: the launch may be captured. What keeps the driver from it, the launch tells.
             let _ = Function::from(&function).load();
-            let raw = function.to_raw();
+            let loaded_function = (function.to_raw(), pieces.wait());
             loaded.modules.push(module);
-            Ok(raw)
+            Ok(loaded_function)
         };
         libcuda::with_current(&self.context, work)
             .map_err(|source| Error::Driver { during: format!("entering the context of {}", self.name), source })?
@@ -193,10 +194,9 @@ impl Card {
         if let Some(entry) = self.functions.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
             return Ok(entry);
         }
-        let raw = self.load(module, name)?;
+        let (raw, waits) = self.load(module, name)?;
         let mut functions = self.functions.write().unwrap_or_else(PoisonError::into_inner);
         // One for each kernel of the process, as the code itself; another thread may have been first.
-        let waits = module.waits(self.family);
         let new = || &*Box::leak(Box::new(Entry { raw, waits, shared_bytes: Mutex::new(SHARED_WITHOUT_ASKING) }));
         Ok(functions.entry(key).or_insert_with(new))
     }

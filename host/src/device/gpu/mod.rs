@@ -9,6 +9,7 @@ mod launched;
 mod memory;
 mod module;
 mod order;
+mod packed;
 mod pieces;
 mod spare;
 mod tensor_map;
@@ -31,8 +32,10 @@ use crate::device::explain;
 use crate::{DType, Element, Error, Result};
 
 /// The kernels of this library.
-static FERROLAYER: KernelModule = KernelModule::new(include_str!("../../../ptx/ferrolayer.sm_80.ptx"))
-    .with_sm_90a(include_str!("../../../ptx/ferrolayer.sm_90a.ptx"));
+static FERROLAYER: KernelModule = KernelModule::packed(
+    include_bytes!("../../../ptx/ferrolayer.sm_80.ptx.zst"),
+    include_bytes!("../../../ptx/ferrolayer.sm_90a.ptx.zst"),
+);
 
 /// A stream of a GPU: passes queued on it run one after another, and the calls that queue them return at once.
 ///

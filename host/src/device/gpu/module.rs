@@ -20,34 +20,41 @@ use crate::Result;
 /// source runs.
 #[derive(Debug)]
 pub struct KernelModule {
-    sm_80: &'static str,
-    sm_90a: Option<&'static str>,
+    sm_80: Ptx,
+    sm_90a: Option<Ptx>,
+}
+
+/// PTX as a module has it.
+#[derive(Clone, Copy, Debug)]
+pub enum Ptx {
+    Text(&'static str),
+    /// A compressed file's bytes: see [`Packed`](super::packed::Packed).
+    Packed(&'static [u8]),
 }
 
 impl KernelModule {
     /// PTX for compute capability 8.0, which every GPU since Ampere takes.
     pub const fn new(sm_80: &'static str) -> Self {
-        Self { sm_80, sm_90a: None }
+        Self { sm_80: Ptx::Text(sm_80), sm_90a: None }
     }
 
     /// With PTX of the same kernels that Hopper takes instead, built for `sm_90a`.
     #[must_use]
     pub const fn with_sm_90a(self, ptx: &'static str) -> Self {
-        Self { sm_90a: Some(ptx), ..self }
+        Self { sm_90a: Some(Ptx::Text(ptx)), ..self }
     }
 
-    /// The text for a GPU that takes this family.
-    pub(super) fn ptx(&self, family: PtxFamily) -> &'static str {
+    /// Compressed PTX for compute capability 8.0, and of the same kernels for `sm_90a`.
+    pub(super) const fn packed(sm_80: &'static [u8], sm_90a: &'static [u8]) -> Self {
+        Self { sm_80: Ptx::Packed(sm_80), sm_90a: Some(Ptx::Packed(sm_90a)) }
+    }
+
+    /// What a GPU loads that takes this family.
+    pub(super) fn ptx(&self, family: PtxFamily) -> Ptx {
         match (family, self.sm_90a) {
             (PtxFamily::Sm90a, Some(ptx)) => ptx,
             _ => self.sm_80,
         }
-    }
-
-    /// Whether all kernels of [`ptx`](Self::ptx) wait for the grid before theirs, so that none needs to be launched after it: as the
-    /// head says that `cuda_builder` writes.
-    pub(super) fn waits(&self, family: PtxFamily) -> bool {
-        self.ptx(family).lines().next().is_some_and(|head| head.contains(" waits=yes "))
     }
 
     /// Queues a kernel of this module on `gpu`. A grid of no blocks is nothing to do. The first launch on a GPU loads the
