@@ -1,68 +1,54 @@
 //! The threads of a block as threads of the operating system: what the sanitizers can follow.
+//!
+//! They are kept from launch to launch of the thread that launches: to make them takes a sanitizer longer than most launches. What
+//! is handed to them and back goes through atomics of this file: what std's locks order no sanitizer sees.
 
+use std::cell::RefCell;
 use std::io;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, Thread};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::{self, JoinHandle, Thread};
 
 use super::STACK_BYTES;
 
 /// Turns that a thread gives away before it sleeps.
 const YIELDS: u32 = 2;
 
+thread_local! {
+    static WORKERS: RefCell<Vec<Worker>> = const { RefCell::new(Vec::new()) };
+}
+
 /// The threads of a launch.
 pub struct Crew {
     threads: u32,
-    /// Those that were made.
+    /// Those that run it, once they may begin.
     handles: OnceLock<Vec<Thread>>,
-    /// Whether `handles` is set, so that all may begin, or none: how std's lock orders the two, no sanitizer sees.
-    open: AtomicBool,
 }
 
 impl Crew {
     pub fn new(threads: u32) -> Self {
-        Self { threads, handles: OnceLock::new(), open: AtomicBool::new(false) }
+        Self { threads, handles: OnceLock::new() }
     }
 
     /// Calls `work` for each thread with its number, all of them at once, and returns when all have ended. When not
     /// all can be made none begins: how many there are, and why not more.
     pub fn run(&self, work: &(dyn Fn(u32) + Sync)) -> Result<(), (usize, io::Error)> {
-        thread::scope(|scope| {
-            let (mut joins, mut failure) = (Vec::new(), None);
-            for number in 0..self.threads {
-                let body = move || {
-                    if self.wait_for_start() {
-                        work(number);
-                    }
-                };
-                match thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, body) {
-                    Ok(join) => joins.push(join),
-                    Err(error) => {
-                        failure = Some((joins.len(), error));
-                        break;
-                    }
-                }
+        WORKERS.with_borrow_mut(|workers| {
+            while workers.len() < self.threads as usize {
+                workers.push(Worker::new(workers.len()).map_err(|error| (workers.len(), error))?);
             }
-            let handles = self.handles.get_or_init(|| joins.iter().map(|join| join.thread().clone()).collect());
-            self.open.store(true, Ordering::Release);
-            for handle in handles {
-                handle.unpark();
+            let workers = &workers[..self.threads as usize];
+            self.handles.get_or_init(|| workers.iter().map(|worker| worker.thread().clone()).collect());
+            let job = Job { work, left: AtomicUsize::new(workers.len()), launcher: thread::current() };
+            for worker in workers {
+                worker.give(&job);
             }
-            for join in joins {
-                // ThreadSanitizer sees a join, and not the end of the scope.
-                let joined = join.join();
-                debug_assert!(joined.is_ok(), "a kernel's panic is caught in its thread");
+            while job.left.load(Ordering::Acquire) > 0 {
+                thread::park();
             }
-            failure.map_or(Ok(()), Err)
+            Ok(())
         })
-    }
-
-    /// Waits until all threads are there; whether they are.
-    fn wait_for_start(&self) -> bool {
-        while !self.open.load(Ordering::Acquire) {
-            thread::park();
-        }
-        self.handles.get().is_some_and(|handles| handles.len() == self.threads as usize)
     }
 
     /// Lets a paused thread go on.
@@ -78,5 +64,78 @@ impl Crew {
             thread::yield_now();
         }
         thread::park();
+    }
+}
+
+/// What the threads of a launch do.
+struct Job<'l> {
+    work: &'l (dyn Fn(u32) + Sync),
+    /// Threads that have not ended.
+    left: AtomicUsize,
+    launcher: Thread,
+}
+
+/// A thread between launches, and during one.
+struct Worker {
+    desk: Arc<Desk>,
+    /// Until it is dropped.
+    join: Option<JoinHandle<()>>,
+}
+
+/// Where a thread finds what it is to do.
+#[derive(Default)]
+struct Desk {
+    /// Null while there is nothing to do.
+    job: AtomicPtr<Job<'static>>,
+    /// There will be nothing any more.
+    closed: AtomicBool,
+}
+
+impl Worker {
+    fn new(number: usize) -> io::Result<Self> {
+        let desk = Arc::new(Desk::default());
+        let its = desk.clone();
+        let number = u32::try_from(number).expect("a block has 1024 threads at most");
+        let join = thread::Builder::new().stack_size(STACK_BYTES).spawn(move || its.serve(number))?;
+        Ok(Self { desk, join: Some(join) })
+    }
+
+    fn thread(&self) -> &Thread {
+        self.join.as_ref().expect("joined when dropped").thread()
+    }
+
+    /// Lets it begin. The caller keeps the job until nobody is left.
+    fn give(&self, job: &Job<'_>) {
+        self.desk.job.store(ptr::from_ref(job).cast_mut().cast(), Ordering::Release);
+        self.thread().unpark();
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.desk.closed.store(true, Ordering::Release);
+        let Some(join) = self.join.take() else { return };
+        join.thread().unpark();
+        let joined = join.join();
+        debug_assert!(joined.is_ok(), "a kernel's panic is caught in its thread");
+    }
+}
+
+impl Desk {
+    fn serve(&self, number: u32) {
+        while !self.closed.load(Ordering::Acquire) {
+            let job = self.job.swap(ptr::null_mut(), Ordering::Acquire);
+            // SAFETY: it was given, and lives until this thread, too, has counted itself out below.
+            let Some(Job { work, left, launcher }) = (unsafe { job.as_ref() }) else {
+                thread::park();
+                continue;
+            };
+            work(number);
+            let launcher = launcher.clone();
+            // What it refers to is gone as soon as the last has done this.
+            if left.fetch_sub(1, Ordering::AcqRel) == 1 {
+                launcher.unpark();
+            }
+        }
     }
 }
