@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{LineWriter, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use clap::Parser;
 use clap::builder::PossibleValuesParser;
@@ -12,6 +12,8 @@ use ferrolayer::device::{Gpu, presence};
 use ferrolayer::{DType, Device, Error, Layout};
 
 use crate::case::{Case, Pass, Which, cases, layouts, ops, passes, types};
+use crate::power::{LEAST, Meter};
+use crate::report::Columns;
 use crate::row::{Machine, Row, read, times};
 use crate::timing::{Effort, Timer};
 use crate::work::{Inputs, Noise, Run, bind};
@@ -64,6 +66,9 @@ pub struct Arguments {
     /// Instead: host microseconds of a call of each pass on a small tensor, for each launch
     #[arg(long)]
     host: bool,
+    /// Repeat each row for a second at least, and show the clock and the watts meanwhile (the GPU's number is nvidia-smi's)
+    #[arg(long, conflicts_with = "host")]
+    power: bool,
     /// Write one JSON object a row
     #[arg(long, visible_alias = "output", value_name = "FILE")]
     json: Option<PathBuf>,
@@ -87,6 +92,8 @@ pub enum Failure {
     Read(#[from] crate::row::ReadError),
     #[error("{0}")]
     Nothing(&'static str),
+    #[error("--power: {0}")]
+    Power(#[from] nvml_wrapper::error::NvmlError),
     #[error("{0}: {1}")]
     Write(String, std::io::Error),
     #[error(transparent)]
@@ -164,13 +171,16 @@ impl Arguments {
         let mut timer = Timer::new(&gpu, memory, &Effort::FULL)?;
         machine.copy_gbps = Some(timer.copy_gbps);
         let method = format!("{} runs or more a row by events, inputs rotated past the cache", self.runs);
-        println!("{}", report::heading(&machine, Some(&method), false));
-        let mut bench = Bench { device: Device::Gpu(gpu), machine, runs: self.runs as usize, noise: Noise::default() };
+        let columns = Columns { power: self.power, ..Columns::default() };
+        println!("{}", report::heading(&machine, Some(&method), columns));
+        let meter = self.power.then(|| Meter::new(self.gpu)).transpose()?;
+        let (runs, noise) = (self.runs as usize, Noise::default());
+        let mut bench = Bench { device: Device::Gpu(gpu), machine, runs, meter, noise };
         let (mut rows, mut failed) = (Vec::new(), 0);
         for planned in &plan {
             match bench.row(&mut timer, planned) {
                 Ok(Some(row)) => {
-                    println!("{}", report::line(&row, false));
+                    println!("{}", report::line(&row, columns));
                     write(row.to_json())?;
                     rows.push(row);
                 }
@@ -230,10 +240,11 @@ impl Arguments {
     /// The report of earlier runs.
     fn show(&self, rows: &[Row], earlier: Option<&[Row]>) -> Result<bool, Failure> {
         let first = rows.first().ok_or(Failure::Nothing("--report: no row in it"))?;
-        let beside_torch = rows.iter().any(|row| row.torch_us.is_some());
-        println!("{}", report::heading(&first.machine, None, beside_torch));
+        let torch = rows.iter().any(|row| row.torch_us.is_some());
+        let columns = Columns { torch, power: rows.iter().any(|row| row.power.is_some()) };
+        println!("{}", report::heading(&first.machine, None, columns));
         for row in rows {
-            println!("{}", report::line(row, beside_torch));
+            println!("{}", report::line(row, columns));
         }
         Ok(self.conclude(rows, earlier))
     }
@@ -253,6 +264,7 @@ struct Bench {
     device: Device,
     machine: Machine,
     runs: usize,
+    meter: Option<Meter>,
     noise: Noise,
 }
 
@@ -266,7 +278,14 @@ impl Bench {
             let inputs = Inputs::new(&self.device, sets, layout.1, std::mem::take(noise));
             let bound = bind(&inputs, case, *pass, *dtype);
             *noise = inputs.into_noise();
-            bound.and_then(|mut run: Run| timer.measure(&mut run, sets, self.runs))
+            let mut run: Run = bound?;
+            match &self.meter {
+                None => Ok((timer.measure(&mut run, sets, self.runs, Duration::ZERO)?, None)),
+                Some(meter) => {
+                    let (times, power) = meter.during(|| timer.measure(&mut run, sets, self.runs, LEAST));
+                    Ok((times?, power))
+                }
+            }
         };
         let mut measured = measure(&mut self.noise);
         if let Err(Error::OutOfMemory { .. }) = measured {
@@ -274,7 +293,7 @@ impl Bench {
             self.noise.clear();
             measured = measure(&mut self.noise);
         }
-        let ours_us = match measured {
+        let (ours_us, power) = match measured {
             Err(Error::OutOfMemory { .. }) => return Ok(None),
             other => other?,
         };
@@ -292,6 +311,7 @@ impl Bench {
             ours_us,
             torch_us: None,
             compiled_us: None,
+            power,
             machine: self.machine.clone(),
         }))
     }

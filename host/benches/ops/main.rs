@@ -10,6 +10,7 @@
 //! | `case` | the ops and their shapes, the fewest bytes |
 //! | `work` | a pass bound to its inputs |
 //! | `timing` | rotated inputs, events, the copy rate |
+//! | `power` | clock and watts meanwhile |
 //! | `row` | one result, as a line of JSON |
 //! | `report` | the table, the summary, the comparison with an earlier run |
 //! | `host` | what a call costs the host |
@@ -17,6 +18,7 @@
 mod case;
 mod command;
 mod host;
+mod power;
 mod report;
 mod row;
 mod timing;

@@ -9,8 +9,15 @@ const LEVEL: f64 = 0.02;
 /// Rows listed at most of those that are worst.
 const WORST: usize = 10;
 
+/// What a table has beside our own time.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Columns {
+    pub torch: bool,
+    pub power: bool,
+}
+
 /// What was measured on, how, and the table's head.
-pub fn heading(machine: &Machine, method: Option<&str>, beside_torch: bool) -> String {
+pub fn heading(machine: &Machine, method: Option<&str>, columns: Columns) -> String {
     let Machine { gpu, device, driver, torch, ferrolayer, commit, date, copy_gbps } = machine;
     let mut first = gpu.as_ref().unwrap_or(device).clone();
     let mut add = |name: &str, version: &Option<String>| {
@@ -28,7 +35,10 @@ pub fn heading(machine: &Machine, method: Option<&str>, beside_torch: bool) -> S
         "{:<21} {:<9} {:<4} {:<4} {:<14} {:<22} {:>8} {:>15} {:>6} {:>6} {:>5}",
         "op", "pass", "type", "lay.", "shape", "options", "µs", "p10..p90", "GB/s", "share", "goal"
     );
-    if beside_torch {
+    if columns.power {
+        head += &format!(" {:>5} {:>4}", "MHz", "W");
+    }
+    if columns.torch {
         head += &format!(" {:>8} {:>7} {:>8} {:>6}", "torch µs", "ours/t.", "compiled", "/comp.");
     }
     lines.extend([String::new(), head.clone(), "-".repeat(head.chars().count())]);
@@ -36,7 +46,7 @@ pub fn heading(machine: &Machine, method: Option<&str>, beside_torch: bool) -> S
 }
 
 /// One row of the table.
-pub fn line(row: &Row, beside_torch: bool) -> String {
+pub fn line(row: &Row, columns: Columns) -> String {
     let Row { op, pass, dtype, layout, shape, options, ours_us, .. } = row;
     let spread = format!("{}..{}", number(ours_us.p10), number(ours_us.p90));
     let (rate, share) = match row.flops {
@@ -51,7 +61,11 @@ pub fn line(row: &Row, beside_torch: bool) -> String {
         times(shape),
         number(ours_us.median),
     );
-    if beside_torch {
+    if columns.power {
+        let (mhz, watts) = row.power.map_or((0.0, 0.0), |power| (power.mhz, power.watts));
+        text += &format!(" {mhz:>5.0} {watts:>4.0}");
+    }
+    if columns.torch {
         let median = |times: Option<Times>| times.map_or("-".to_owned(), |times| number(times.median));
         text += &format!(
             " {:>8} {:>7} {:>8} {:>6}",

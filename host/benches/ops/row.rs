@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::case::Options;
+use crate::power::Power;
 
 /// Microseconds: the 10th percentile, the median and the 90th percentile of the timed runs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -77,6 +78,9 @@ pub struct Row {
     pub ours_us: Times,
     pub torch_us: Option<Times>,
     pub compiled_us: Option<Times>,
+    /// Of `--power`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub power: Option<Power>,
     #[serde(flatten)]
     pub machine: Machine,
 }

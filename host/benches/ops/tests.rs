@@ -4,6 +4,7 @@
 mod case;
 mod command;
 mod host;
+mod power;
 mod report;
 mod row;
 mod timing;
@@ -15,6 +16,8 @@ mod case_tests;
 mod command_tests;
 #[path = "tests/host.rs"]
 mod host_tests;
+#[path = "tests/power.rs"]
+mod power_tests;
 #[path = "tests/report.rs"]
 mod report_tests;
 #[path = "tests/row.rs"]

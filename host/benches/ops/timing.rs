@@ -101,8 +101,8 @@ impl Timer {
         (fitting >= 2).then_some(outgrown.min(fitting).min(MOST_SETS))
     }
 
-    /// Times at least `runs` runs of a pass; `sets` is how many sets of inputs it rotates among.
-    pub fn measure(&mut self, pass: &mut Run, sets: usize, runs: usize) -> Result<Times> {
+    /// Times at least `runs` runs of a pass, and for `least` at least; `sets` is how many sets of inputs it rotates among.
+    pub fn measure(&mut self, pass: &mut Run, sets: usize, runs: usize, least: Duration) -> Result<Times> {
         let gpu = self.gpu.clone();
         // The first loads the kernels.
         let warm_up = gpu.time_each(WARM_UP, &mut *pass)?;
@@ -119,7 +119,8 @@ impl Timer {
         let fillers = ((ahead / self.filler).ceil() as usize).clamp(1, 100);
         let mut times = Vec::with_capacity(runs + batch);
         let mut count = WARM_UP + 1;
-        while times.len() < runs {
+        let start = Instant::now();
+        while times.len() < runs || start.elapsed() < least {
             let pieces = fillers + if evicts { 2 * batch } else { batch };
             let is_run = |piece: usize| piece >= fillers && (!evicts || (piece - fillers) % 2 == 1);
             let measured = gpu.time_each(pieces, |piece| match () {

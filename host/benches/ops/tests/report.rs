@@ -1,6 +1,10 @@
 use crate::case::Options;
+use crate::power::Power;
 use crate::report::*;
 use crate::row::{Machine, Row, Times};
+
+const OURS: Columns = Columns { torch: false, power: false };
+const BESIDE_TORCH: Columns = Columns { torch: true, power: false };
 
 /// A made-up result of a GPU that copies at 4000 GB/s.
 fn row(op: &str, p10: f64, median: f64, p90: f64) -> Row {
@@ -28,6 +32,7 @@ fn row(op: &str, p10: f64, median: f64, p90: f64) -> Row {
         ours_us: Times { p10, median, p90 },
         torch_us: None,
         compiled_us: None,
+        power: None,
         machine,
     }
 }
@@ -74,17 +79,17 @@ fn the_worst_comes_first_and_rows_of_one_run_alone_are_left_out() {
 fn a_row_s_share_stands_beside_its_goal() {
     // 200 MB at 4000 GB/s take 50 µs.
     let (met, missed) = (row("max_pool", 51.0, 52.0, 53.0), row("max_pool", 60.0, 62.5, 65.0));
-    assert!(line(&met, false).ends_with("52.00    51.00..53.00   3846  0.962  0.96"), "{}", line(&met, false));
-    assert!(line(&missed, false).ends_with("3200  0.800 <0.96"), "{}", line(&missed, false));
+    assert!(line(&met, OURS).ends_with("52.00    51.00..53.00   3846  0.962  0.96"), "{}", line(&met, OURS));
+    assert!(line(&missed, OURS).ends_with("3200  0.800 <0.96"), "{}", line(&missed, OURS));
     let told = summary(&[met.clone(), missed.clone()]);
     assert!(told.starts_with("targets: 1 of 2 rows reach theirs\n  0.800 of 0.960: max_pool forward f32"), "{told}");
-    let head = heading(&met.machine, Some("50 runs"), false);
+    let head = heading(&met.machine, Some("50 runs"), OURS);
     assert!(
         head.starts_with("a GPU, driver 580.1, ferrolayer 0.1.0, commit c219d77, 2026-11-21T00:00:00Z\n"),
         "{head}"
     );
     // As wide as the rows, the last column right-aligned.
-    assert_eq!(head.lines().last().unwrap().len(), line(&met, false).chars().count());
+    assert_eq!(head.lines().last().unwrap().len(), line(&met, OURS).chars().count());
 }
 
 #[test]
@@ -97,5 +102,15 @@ fn rows_beside_pytorch_are_judged_against_it() {
     let told = summary(&rows);
     assert!(told.starts_with("against eager PyTorch: 1 rows ahead, 1 behind, 1 level"), "{told}");
     assert!(told.contains("\n    1.20 times its time: relu"), "{told}");
-    assert!(line(&rows[0], true).contains("100.0   0.500        -      -"), "{}", line(&rows[0], true));
+    assert!(line(&rows[0], BESIDE_TORCH).contains("100.0   0.500        -      -"), "{}", line(&rows[0], BESIDE_TORCH));
+}
+
+#[test]
+fn clock_and_watts_have_columns_of_their_own() {
+    let columns = Columns { power: true, ..OURS };
+    let row = Row { power: Some(Power { mhz: 1455.0, watts: 698.0 }), ..row("dense", 51.0, 52.0, 53.0) };
+    let (head, line) = (heading(&row.machine, None, columns), line(&row, columns));
+    assert!(line.ends_with(" 0.96  1455  698"), "{line}");
+    assert!(head.lines().last().unwrap().len() == line.chars().count() && head.contains("   MHz    W"), "{head}");
+    assert_eq!(Row::from_json(&row.to_json()).unwrap().unwrap(), row);
 }

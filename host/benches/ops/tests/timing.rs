@@ -21,7 +21,7 @@ fn runs_go_through_all_sets() {
             noted.borrow_mut().push(number);
             Ok(())
         });
-        let times = timer.measure(&mut run, sets, 25).unwrap();
+        let times = timer.measure(&mut run, sets, 25, Duration::ZERO).unwrap();
         assert!(times.p10 <= times.median && times.median <= times.p90);
         let seen = seen.borrow();
         assert!(seen.len() >= WARM_UP + 1 + 25, "{}", seen.len());
@@ -39,7 +39,7 @@ fn a_failing_run_is_told() {
                 if number < 20 { Ok(()) } else { Err(ferrolayer::Error::Recording { during: "a test".into() }) }
             },
         );
-    assert!(timer.measure(&mut run, 2, 50).is_err());
+    assert!(timer.measure(&mut run, 2, 50, Duration::ZERO).is_err());
 }
 
 /// Together four times the cache, but not more than memory holds, nor more than 64.
