@@ -8,6 +8,7 @@ use proptest::prelude::*;
 
 use crate::support::*;
 
+mod correlate;
 mod errors;
 mod huge;
 mod lanes;
@@ -61,6 +62,7 @@ pub fn tests() -> Vec<Trial> {
         let name = format!("gaussian_pool::matches_cpu_at_full_size::{i}");
         tests.push(on_real_gpu(&name, move |gpu| compare::<f32>(gpu, &case, 20)));
     }
+    tests.push(on_real_gpu("gaussian_pool::correlation_matches_cpu", correlate::matches_cpu_at_full_size));
     tests.push(on_real_gpu("gaussian_pool::huge_tensors_match_cpu", huge::match_cpu));
     tests.extend(on_each_gpu("gaussian_pool::parts_of_tensors_match_cpu", huge::small_match_cpu));
     tests
@@ -151,7 +153,7 @@ fn gpu_cases() -> Vec<Case> {
         ([1, 48, 5, 4], window([2, 2])),
     ];
     let listed = cases(&[&general[..], &strips::cases(), &slide::apart(), &lanes::small()].concat());
-    [listed, slide::cases(), lanes::cases(), staged::cases(), patches::cases()].concat()
+    [listed, slide::cases(), lanes::cases(), staged::cases(), patches::cases(), correlate::cases()].concat()
 }
 
 fn full_size_cases() -> Vec<Case> {

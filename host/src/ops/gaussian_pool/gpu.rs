@@ -1,11 +1,13 @@
 //! The launches: the table of weights first, then the pass, then, for the parameters' gradients, the sum of its parts.
 
 mod apart;
+mod correlate;
 mod direct;
 mod lanes;
 mod patches;
 mod slide;
 mod staged;
+mod sum;
 
 use cuda_std::launch::{DeviceMemory, LaunchDims};
 use kernels::gaussian_pool::slide::Slide;
@@ -16,8 +18,8 @@ use kernels::gaussian_pool::strips::{
 };
 use kernels::gaussian_pool::{
     Axis, BLOCK, DERIVATIVES_ENTRY, GaussianPoolBackward, GaussianPoolBackwardParameters, GaussianPoolForward,
-    GaussianPoolSumParameters, GaussianPoolWeights, Geometry, MAX_LANES, SUM_BLOCK, SUMS_PER_GAUSSIAN, WEIGHTS_BLOCK,
-    WEIGHTS_PER_BLOCK, backward_columns, forward_columns, max_tile_columns, tile_rows,
+    GaussianPoolWeights, Geometry, MAX_LANES, SUMS_PER_GAUSSIAN, WEIGHTS_BLOCK, WEIGHTS_PER_BLOCK, backward_columns,
+    forward_columns, max_tile_columns, tile_rows,
 };
 
 use super::plan::{self, Plan};
@@ -25,7 +27,8 @@ use super::{Backward, Forward, columns};
 use crate::Layout::{ChannelsLast, RowMajor};
 use crate::device::explain::{self, Because};
 use crate::device::{Gpu, GpuSliceMut, OnGpu, for_storage, tiles};
-use crate::{Compute, Error, Out, Real, Result, Tensor};
+use crate::{Compute, Error, Real, Result, Tensor};
+pub(super) use sum::sum_parameters;
 
 /// Columns of a tile that are worth reading a few parts of its source for, where windows are large.
 const FEW_COLUMNS: u32 = 16;
@@ -161,6 +164,9 @@ impl<T: Real> OnGpu for Backward<'_, T> {
         if writes && let Some(by_patches) = patches::backward(plan, &geometry, T::DTYPE) {
             return self.by_patches(gpu, by_patches);
         }
+        if let Some(correlate) = self.plan_correlate(gpu, &geometry) {
+            return self.correlate(gpu, geometry, correlate);
+        }
         if let Some(by_lanes) = lanes::backward(plan, &geometry, T::DTYPE, parameters) {
             return self.by_lanes(gpu, geometry, by_lanes);
         }
@@ -277,33 +283,6 @@ impl<T: Real> Backward<'_, T> {
         let geometry = Geometry { planes, tiles: [strips.tiles, 1], ..geometry };
         sum_parameters(gpu, plan, self.dmean, self.dvar, &sums, geometry)
     }
-}
-
-/// Queues the sum of the parts that blocks have left, of `geometry`'s planes and tiles.
-pub(super) fn sum_parameters<C: Compute>(
-    gpu: &Gpu,
-    plan: &Plan,
-    dmean: Option<Out<'_, C>>,
-    dvar: Option<Out<'_, C>>,
-    sums: &dyn DeviceMemory<f32>,
-    geometry: Geometry,
-) -> Result<()> {
-    let (dmean, dmean_beta) = match dmean {
-        Some(out) => {
-            (Some(out.tensor.gpu_mut::<f32>(plan.op, "dmean")? as &mut dyn DeviceMemory<f32>), out.beta as f32)
-        }
-        None => (None, 0.0),
-    };
-    let (dvar, dvar_beta) = match dvar {
-        Some(out) => (Some(out.tensor.gpu_mut::<f32>(plan.op, "dvar")? as &mut dyn DeviceMemory<f32>), out.beta as f32),
-        None => (None, 0.0),
-    };
-    let variances = plan.variances() as u32;
-    let dims = LaunchDims::new(plan.gaussians() as u32, SUM_BLOCK);
-    let launch = GaussianPoolSumParameters { sums, dmean, dmean_beta, dvar, dvar_beta, variances, geometry };
-    // SAFETY: the pass wrote four sums for each Gaussian of each tile of each plane, which `geometry` counts; the outputs
-    // have the parameters' shapes; the grid has a block for each Gaussian.
-    unsafe { gpu.launch(dims, launch) }
 }
 
 /// Says of launches, until what is returned is dropped, what window they are for and why by these kernels.

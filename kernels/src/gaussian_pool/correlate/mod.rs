@@ -1,0 +1,164 @@
+//! Gradients of mean and variance that all channels share, of windows of 11×11 positions two pixels apart whose weights are the same
+//! everywhere, with the channels last: `x` and `dy` are correlated by tensor cores.
+//!
+//! `C[a, b]` is the sum over windows and channels of `x` at position `(a, b)` of the window times the window's `dy`, 121 sums in all;
+//! a gradient is the sum of these by the derivatives of the weights: `sum C[a, b] dw_y[a] w_x[b]` is that of the mean along y.
+//! Weights do not take part in the large sum, so that products of 16-bit floats are exact, and nothing is spread or pooled on the
+//! way. Of `f32` each factor is the sum of two `bf16`, of 16 bits together, and of their four products the three that count: a
+//! product is off by 2⁻¹⁶ at most, the sum of many by much less.
+//!
+//! Where windows overlap as much as here, that is a matrix product: of 16 windows of a row by the 16 pixels of a row that they
+//! all are over, summed over channels. The windows that cover a pixel are a band of this matrix, a third of it; the rest is not
+//! used. A sum's place in the matrix is the same for all rows that are the same distance apart, so that sums stay in registers as
+//! long as a block lives. A warp goes down 16 columns of 32 channels, or 16 of `f32`.
+//!
+//! The input's gradient is another pass's ([`staged`](super::staged)). In 16 bits bound by memory, which gives three quarters of the
+//! copy rate, in `f32` by tensor cores.
+
+mod last;
+mod plan;
+
+use cuda_std::arch::sm_80::Half;
+use cuda_std::prelude::*;
+pub use last::*;
+pub use plan::*;
+
+use super::weights::{Shape, vector};
+use super::{Axis, Geometry, SUMS_PER_GAUSSIAN};
+
+/// Positions of a window along an axis, and pixels from one to the next.
+pub const SIZE: usize = 11;
+const STRIDE: usize = 2;
+/// Windows over a pixel along an axis, at most.
+const OPEN: usize = 6;
+/// Pixels of a line that a product takes at once, and windows.
+const PIXELS: u32 = 16;
+const WINDOWS: u32 = 8;
+/// Products that cover as many pixels: of eight each, by the windows over both.
+const TILES: usize = 2;
+/// Elements of a vector of weights in shared memory.
+const VECTOR: u32 = 12;
+/// Vectors of weights and their derivatives by mean and variance, of both axes.
+const VECTORS: u32 = 6;
+/// Threads of a block, and its warps.
+pub const CORRELATE_THREADS: u32 = 128;
+const WARPS: u32 = CORRELATE_THREADS / warp::WARP_SIZE;
+
+/// Sums of a warp: for each position of a window along y a matrix of windows by pixels.
+type Sums = [[[f32; 4]; TILES]; SIZE];
+
+/// How blocks share a pass.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Correlate {
+    /// Groups of channels.
+    pub groups: u32,
+    /// Tiles of a line.
+    pub tiles: u32,
+    /// Columns in all, of which each warp of a block has one at a time.
+    pub columns: u32,
+    /// Steps of a column.
+    pub steps: u32,
+    /// Steps of a block.
+    pub each: u32,
+    /// Steps of all blocks.
+    pub total: u32,
+    /// Variances of the Gaussian, 1 or 2.
+    pub variances: u32,
+}
+
+// SAFETY: `repr(C)` with only `u32` inside.
+unsafe impl KernelParam for Correlate {}
+
+/// Computes the weights along y and x with their derivatives by mean and variance, vector after vector. They are there after a
+/// barrier.
+///
+/// # Safety
+/// Shared memory holds [`VECTORS`]; the parameters are there; all threads of the block come together.
+#[inline(always)]
+unsafe fn compute(at: Shared<f32>, [mean, var]: [Global<f32>; 2], geometry: &Geometry, variances: u32) {
+    let number = thread::thread_idx_x() / warp::WARP_SIZE;
+    if number < 2 {
+        let first = number * 3 * VECTOR;
+        // SAFETY: the caller's.
+        unsafe {
+            let shape = Shape::load([mean, var], 0, number == 0, variances);
+            let put = |i: u32, weight: f32| at.store(first + i, weight);
+            let get = |i: u32| at.load(first + i);
+            let put_derivatives = |i: u32, _: f32, [by_mean, by_var]: [f32; 2]| {
+                at.store(first + VECTOR + i, by_mean);
+                at.store(first + 2 * VECTOR + i, by_var);
+            };
+            vector(&geometry.axis(number == 0), 0, shape, true, put, get, put_derivatives);
+        }
+    }
+}
+
+/// Leaves the block's four sums, by `mu_y`, `mu_x`, `var_y` and `var_x`.
+///
+/// # Safety
+/// Shared memory holds the vectors, written before a barrier, and after them room for four sums of each warp; `sums` holds four for
+/// each block; all threads of the block come together.
+#[inline(always)]
+unsafe fn finish(of_warp: &Sums, vectors: Shared<f32>, sums: GlobalMut<f32>) {
+    // SAFETY: the caller's.
+    let along_y = |of: u32, position: usize| unsafe { vectors.load(of * VECTOR + position as u32) };
+    let (g, c) = (warp::lane_id() / 4, warp::lane_id() % 4);
+    // By mean and variance along y, and along x.
+    let (mut y, mut x) = ([0.0; 2], [0.0; 2]);
+    unrolled!(T in [0 1] {
+        unrolled!(J in [0 1 2 3] {
+            // Where the pixel is in the window.
+            let (pixel, window) = (T as u32 * WINDOWS + c * 2 + J as u32 % 2, g + J as u32 / 2 * WINDOWS);
+            let position = (pixel + STRIDE as u32 * WINDOWS).wrapping_sub(window * STRIDE as u32);
+            let there = position < SIZE as u32;
+            let (mut weighted, mut derived) = (0.0, [0.0; 2]);
+            unrolled!(P in [0 1 2 3 4 5 6 7 8 9 10] {
+                // What lies beside the band is no term, and may be NaN.
+                let sum = if there { of_warp[P][T][J] } else { 0.0 };
+                weighted = float::fma(along_y(0, P), sum, weighted);
+                derived[0] = float::fma(along_y(1, P), sum, derived[0]);
+                derived[1] = float::fma(along_y(2, P), sum, derived[1]);
+            });
+            let along_x = |of: u32| {
+                let at = ((3 + of) * VECTOR).wrapping_add(position);
+                // SAFETY: the caller's.
+                unsafe { vectors.load_if(there, at, 0.0) }
+            };
+            let weight = along_x(0);
+            y = [float::fma(derived[0], weight, y[0]), float::fma(derived[1], weight, y[1])];
+            x = [float::fma(weighted, along_x(1), x[0]), float::fma(weighted, along_x(2), x[1])];
+        });
+    });
+    let of_warp = Vec4::from([y[0], x[0], y[1], x[1]].map(|sum| warp::reduce_sum(sum)));
+    let number = thread::thread_idx_x() / warp::WARP_SIZE;
+    // SAFETY: the first lane of each warp writes, and the block's first thread reads after a barrier.
+    unsafe {
+        let of_warps = vectors.offset(VECTORS * VECTOR);
+        if warp::lane_id() == 0 {
+            of_warps.store4(number * SUMS_PER_GAUSSIAN, of_warp);
+        }
+        thread::sync_threads();
+        if thread::thread_idx_x() == 0 {
+            let mut sum = of_warp;
+            unrolled!(W in [1 2 3] {
+                sum = sum.zip_with(of_warps.load4(W as u32 * SUMS_PER_GAUSSIAN), |sum, term| sum + term);
+            });
+            sums.store4(thread::block_idx_x() as usize * SUMS_PER_GAUSSIAN as usize, sum);
+        }
+    }
+}
+
+/// Pixels of the image along an axis that windows cover. Others are no terms: their NaN times a zero would be one.
+#[inline(always)]
+fn covered(axis: &Axis) -> u32 {
+    ((axis.output - 1) * STRIDE as u32 + SIZE as u32 - axis.padding).min(axis.image)
+}
+
+/// Two numbers as sums of two of the type each.
+#[inline(always)]
+fn parts<T: Half>(numbers: [f32; 2]) -> (u32, u32) {
+    let high = T::join(numbers);
+    let [a, b] = T::split(high);
+    (high, T::join([numbers[0] - a, numbers[1] - b]))
+}
