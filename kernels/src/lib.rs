@@ -31,5 +31,6 @@ pub mod sgd;
 pub mod softmax_cross_entropy;
 pub mod stochastic_pool;
 pub mod swish;
+pub mod vectors;
 pub mod warps;
 pub mod window;

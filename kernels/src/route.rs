@@ -8,10 +8,13 @@
 //!
 //! That is any layout's and any size's. Where rows have room in shared memory, row-major images go by [bands](crate::band),
 //! and common windows with the channels last by [patches](crate::patch); of 16 bits, where nothing is to be added to, common
-//! windows go by [fours](crate::patch::quads) or by [octets] of channels.
+//! windows go by [fours](crate::patch::quads) or by [octets] of channels. Other windows with the channels last go by
+//! [vectors](crate::vectors) of these.
 //!
 //! Bound by memory: reads `dy` and one or two bytes for each output, writes each input; windows that overlap meet in the
 //! caches.
+
+mod vectors;
 
 use cuda_std::arch::sm_80::{Paired, where_equal_halves};
 use cuda_std::prelude::*;
@@ -26,6 +29,7 @@ use crate::patch::{self, Patches, Shares};
 use crate::window::{
     Covering, FEWER_BLOCKS, FEWEST_BLOCKS, Nchw, Nhwc, Order, Pixel, Position, THREADS, Tiling, Window,
 };
+pub use vectors::*;
 
 /// `dx = sum of dy over the outputs whose index names the input + beta * dx`. An index past the window's last position
 /// names none.

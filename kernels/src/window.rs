@@ -432,7 +432,7 @@ pub(crate) fn for_each_of<const COUNT: usize>(which: [bool; COUNT], f: impl Fn(u
 }
 
 /// An integer that names a position of a window.
-pub trait Position: Element {
+pub trait Position: Vector4 {
     /// `position`, which the type can name: the type was chosen by the window.
     fn narrow(position: u32) -> Self;
     /// The position.

@@ -104,7 +104,7 @@ fn chosen() -> Vec<Case> {
         // More channels than a block has columns.
         Case { shape: [2, 300, 3, 5], window: window(2, 2).padding([1, 1]) },
     ];
-    cases.extend(patched().into_iter().map(|(shape, window)| Case { shape, window }));
+    cases.extend([patched(), by_vectors()].concat().into_iter().map(|(shape, window)| Case { shape, window }));
     cases
 }
 

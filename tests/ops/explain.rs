@@ -47,6 +47,8 @@ fn launches() -> Outcome {
         ([2, 3, 9, 9], Layout::RowMajor, five.dilation([2, 1])),
         ([2, 4, 9, 9], Layout::ChannelsLast, three),
         ([2, 3, 9, 9], Layout::ChannelsLast, three),
+        ([2, 4, 9, 9], Layout::ChannelsLast, Window::new([2, 2]).stride([1, 1])),
+        ([2, 4, 9, 9], Layout::ChannelsLast, Window::new([9, 9])),
     ] {
         max_pool::forward_inference(&Tensor::full(&gpu, &shape, 1.0f32)?.to_layout(layout)?, &window)?;
     }
@@ -129,9 +131,18 @@ fn says_once() -> Outcome {
         ),
         "permute_u32 grid 2 block 256".to_owned(),
         format!(
-            "max_pool_forward_f32_Nhwc_u8 grid 1 block 15x5x2: {three} with the channels last: an element a thread: no \
-                 kernel of this size, or not by four channels"
+            "max_pool_forward_f32_Nhwc_u8 grid 1 block 15x5x2: {three} with the channels last: an element a thread: \
+                 channels are not whole vectors of 16 bytes, or windows dilated"
         ),
+        "permute_u32 grid 3 block 256".to_owned(),
+        "max_pool_forward_vectors_f32_u8 grid 1 block 256: window 2x2 stride 1x1 padding 0x0 dilation 1x1 over 9x9 with the \
+         channels last: by vectors of 16 bytes of channels, of which these are a multiple; the size has no kernel of its own"
+            .to_owned(),
+        "permute_u32 grid 3 block 256".to_owned(),
+        "max_pool_forward_vectors_f32_u8 grid 1 block 256 shared 8192 bytes: window 9x9 stride 9x9 padding 0x0 dilation 1x1 over 9x9 \
+         with the channels last: by vectors of 16 bytes of channels, threads of a block sharing a window: it is large, and \
+         outputs are few"
+            .to_owned(),
         format!("gaussian_pool_forward_direct_f32_3_2 grid 1 block 256 shared 64 bytes: {direct}"),
         format!("gaussian_pool_backward_walk_f32_2_2 grid 1 block 32 shared 2336 bytes: {gaussian}: {down}"),
         format!(

@@ -91,7 +91,7 @@ fn chosen() -> Vec<Case> {
         Case { shape: [1, 3, 13, 15], window: window(2, 2) },
         Case { shape: [2, 2, 11, 14], window: window(3, 2) },
     ]);
-    cases.extend(patched().into_iter().map(|(shape, window)| Case { shape, window }));
+    cases.extend([patched(), by_vectors()].concat().into_iter().map(|(shape, window)| Case { shape, window }));
     cases
 }
 

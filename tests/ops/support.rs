@@ -164,6 +164,26 @@ pub fn grouped_and_many() -> Vec<([usize; 4], Window)> {
     ]
 }
 
+/// Shapes and windows that go by vectors of channels where these are last: windows that overlap, that do not and that leave gaps,
+/// rows of a block of which some are past the image, and large windows that threads share, in slices of one position more or
+/// less, with one vector of channels and with several.
+pub fn by_vectors() -> Vec<([usize; 4], Window)> {
+    let window = |size, stride: usize| Window::new(size).stride([stride; 2]);
+    vec![
+        ([2, 16, 9, 11], window([3, 3], 1).padding([1, 1])),
+        ([1, 24, 8, 9], window([5, 5], 2).padding([2, 2])),
+        ([3, 8, 12, 9], window([4, 4], 4)),
+        ([2, 8, 13, 17], window([3, 3], 5).padding([1, 1])),
+        ([2, 8, 11, 9], Window::new([2, 3]).stride([3, 1]).padding([1, 1]).ceil_mode(true)),
+        ([1, 88, 6, 5], window([3, 3], 1).padding([1, 1])),
+        ([2, 4, 5, 5], window([5, 5], 5)),
+        ([1, 8, 37, 41], window([37, 41], 37)),
+        ([1, 40, 41, 30], window([40, 20], 1)),
+        ([1, 8, 18, 17], window([17, 16], 4).padding([8, 8]).ceil_mode(true)),
+        ([2, 16, 33, 20], window([16, 10], 9)),
+    ]
+}
+
 /// Shapes and windows that have kernels of their own in one layout or both: odd heights and widths, images smaller than a
 /// patch or a cell, several planes a block, rows of more columns than a block has threads, windows that end past the image.
 pub fn patched() -> Vec<([usize; 4], Window)> {

@@ -7,6 +7,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 use crate::{Element, Error, Layout, Result, Tensor, check};
+use kernels::vectors::{Plan, Vectors};
 use kernels::window::{Nchw, Nhwc, Order};
 
 pub(crate) use choices::Choice;
@@ -450,6 +451,38 @@ pub(crate) fn channels_last<L: Order>(window: &kernels::window::Window<L>) -> Op
 /// The launch's dimensions.
 pub(crate) fn band_dims(launch: kernels::band::BandLaunch) -> cuda_std::launch::LaunchDims {
     cuda_std::launch::LaunchDims::new(launch.grid, launch.block).with_shared(launch.shared)
+}
+
+/// Runs a block, which returns, with the rows of a thread of a backward pass by vectors as a constant, and the vectors and the launch's
+/// dimensions, if there are such.
+macro_rules! for_vectors {
+    ($window:expr, $bytes:expr => $rows:ident, $vectors:ident, $dims:ident, $body:block) => {
+        if let Some(plan) = kernels::vectors::Plan::backward(&$window, $bytes) {
+            let $vectors = plan.vectors;
+            let $dims = cuda_std::launch::LaunchDims::new(plan.blocks, plan.threads);
+            if kernels::vectors::overlap(&$window) {
+                const $rows: usize = 1;
+                $body
+            } else {
+                const $rows: usize = kernels::vectors::AHEAD;
+                $body
+            }
+        }
+    };
+}
+pub(crate) use for_vectors;
+
+/// A forward launch by vectors, of threads that find so many words for each channel: the vectors, the dimensions, and its name.
+pub(crate) fn forward_vectors<L: Order>(
+    window: &kernels::window::Window<L>,
+    words: u32,
+    bytes: usize,
+) -> Option<(kernels::window::Window<Nhwc>, Vectors, cuda_std::launch::LaunchDims, Kernels)> {
+    let window = channels_last(window)?;
+    let plan = Plan::forward(&window, bytes)?;
+    let dims =
+        cuda_std::launch::LaunchDims::new(plan.blocks, plan.threads).with_shared(plan.shared_bytes(words, bytes));
+    Some((window, plan.vectors, dims, if plan.slices > 1 { Kernels::Slices } else { Kernels::Vectors }))
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@
 //! That is any layout's and any size's. Where rows have room in shared memory, row-major images go by [bands](crate::band),
 //! and common windows with the channels last by [patches](crate::patch); of 16 bits common windows go by
 //! [fours](crate::patch::quads) or by [octets](crate::patch::octets) of channels; forward over larger windows that do not overlap
-//! goes by [pieces](crate::pieces).
+//! goes by [pieces](crate::pieces); other windows with the channels last go by [vectors](crate::vectors) of these.
 //!
 //! Sums and quotients are `f32`, rounded once when they are stored.
 //!
@@ -25,11 +25,13 @@
 mod backward;
 mod forward;
 mod octets;
+mod vectors;
 
 pub use backward::*;
 use cuda_std::prelude::*;
 pub use forward::*;
 pub use octets::*;
+pub use vectors::*;
 
 use crate::window::{Order, Window};
 

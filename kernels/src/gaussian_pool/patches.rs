@@ -8,20 +8,18 @@
 
 #![allow(clippy::redundant_comparisons, reason = "indices that unrolling makes constants, compared with the same size")]
 
-use cuda_std::arch::sm_80::Paired;
 use cuda_std::prelude::*;
 
 use super::weights::{Shape, small};
 use crate::patch::Patches;
 use crate::patch::octets::{self, Octet};
+use crate::vectors::{LANES, Lanes};
 use crate::window::{FEWER_BLOCKS, FEWEST_BLOCKS, Nhwc, THREADS, Window};
 
 /// Bytes of shared memory of a block: of the weights along y and along x.
 pub const PATCHES_SHARED_BYTES: u32 = 2 * VECTOR * 4;
 /// Elements of a vector of weights in shared memory.
 const VECTOR: u32 = 4;
-/// Channels in 16 bytes, at most.
-const LANES: usize = 8;
 
 /// Blocks that fit on a multiprocessor, as many as leave each thread of the forward pass the registers it needs.
 const fn forward_blocks<T>(size: usize) -> u32 {
@@ -30,45 +28,6 @@ const fn forward_blocks<T>(size: usize) -> u32 {
 
 /// Products of the weights along y and x, row by row.
 type Weights = [[f32; 3]; 3];
-
-/// What images are of, 16 bytes at once.
-pub trait Lanes: Storage {
-    /// The numbers, exactly; zeros after them.
-    fn numbers(words: Octet) -> [f32; LANES];
-    /// The nearest that memory can hold, of as many.
-    fn words(numbers: [f32; LANES]) -> Octet;
-}
-
-impl Lanes for f32 {
-    #[inline(always)]
-    fn numbers(words: Octet) -> [f32; LANES] {
-        let [a, b, c, d] = words.map(f32::from_bits);
-        [a, b, c, d, 0.0, 0.0, 0.0, 0.0]
-    }
-
-    #[inline(always)]
-    fn words([a, b, c, d, ..]: [f32; LANES]) -> Octet {
-        [a, b, c, d].map(f32::to_bits)
-    }
-}
-
-macro_rules! halves {
-    ($($t:ty)*) => {$(
-        impl Lanes for $t {
-            #[inline(always)]
-            fn numbers(words: Octet) -> [f32; LANES] {
-                let [[a, b], [c, d], [e, f], [g, h]] = words.map(<Self as Paired>::split);
-                [a, b, c, d, e, f, g, h]
-            }
-
-            #[inline(always)]
-            fn words([a, b, c, d, e, f, g, h]: [f32; LANES]) -> Octet {
-                [[a, b], [c, d], [e, f], [g, h]].map(<Self as Paired>::join)
-            }
-        }
-    )*};
-}
-halves!(f16 bf16);
 
 /// The products of the weights of windows of so many positions each way. All threads of the block come here.
 ///

@@ -6,7 +6,7 @@
 //! That is any layout's and any size's. Where rows have room in shared memory, row-major images go by [bands](crate::band),
 //! and common windows with the channels last by [patches](crate::patch); of 16 bits common windows go two at once, by
 //! [fours](crate::patch::quads) or by [octets](crate::patch::octets) of channels; larger windows that do not overlap go by
-//! [pieces](crate::pieces). Backward is [`route`](crate::route)'s.
+//! [pieces](crate::pieces); other windows with the channels last by [vectors](crate::vectors) of these. Backward is [`route`](crate::route)'s.
 //!
 //! Maxima are compared as `f32`, and are elements of the input: nothing is rounded.
 //!
@@ -22,12 +22,14 @@ mod apart;
 mod large;
 mod octets;
 mod small;
+mod vectors;
 
 pub use apart::*;
 use cuda_std::prelude::*;
 pub use large::*;
 pub use octets::*;
 pub use small::*;
+pub use vectors::*;
 
 use crate::elementwise::get;
 use crate::window::{Covering, MIN_BLOCKS, Nchw, Nhwc, Order, Pixel, Position, THREADS, Tiling, Window};

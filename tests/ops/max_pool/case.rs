@@ -96,7 +96,8 @@ pub fn chosen() -> Vec<Case> {
         // More channels than a block has columns.
         Case::new([2, 300, 3, 5], window(2, 2).padding([1, 1])),
     ];
-    cases.extend(patched().into_iter().map(|(shape, window)| Case::new(shape, window)));
+    cases.extend([patched(), by_vectors()].concat().into_iter().map(|(shape, window)| Case::new(shape, window)));
+    cases.push(Case::new([2, 8, 15, 13], window(3, 2).dilation([2, 3]).padding([1, 1])));
     cases
 }
 

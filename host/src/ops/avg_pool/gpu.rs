@@ -1,9 +1,9 @@
 use cuda_std::launch::LaunchDims;
 use kernels::avg_pool::{
     AvgPoolBackward, AvgPoolBackwardAny, AvgPoolBackwardBand, AvgPoolBackwardGroups, AvgPoolBackwardOctets,
-    AvgPoolBackwardPairs, AvgPoolBackwardPatch, AvgPoolForward, AvgPoolForwardApart, AvgPoolForwardBand,
-    AvgPoolForwardColumns, AvgPoolForwardOctets, AvgPoolForwardPairs, AvgPoolForwardPatch, AvgPoolForwardQuads,
-    AvgPoolForwardWarp, Divisor, given_width,
+    AvgPoolBackwardPairs, AvgPoolBackwardPatch, AvgPoolBackwardVectors, AvgPoolForward, AvgPoolForwardApart,
+    AvgPoolForwardBand, AvgPoolForwardColumns, AvgPoolForwardOctets, AvgPoolForwardPairs, AvgPoolForwardPatch,
+    AvgPoolForwardQuads, AvgPoolForwardVectors, AvgPoolForwardWarp, Divisor, given_width,
 };
 use kernels::band::Bands;
 use kernels::band::any::Lines;
@@ -17,7 +17,7 @@ use super::{Averages, Backward, Forward};
 use crate::device::{Gpu, OnGpu, for_half, for_storage};
 use crate::ops::window::{
     Choice, Kernels, band_dims, channels_last, for_apart, for_columns, for_groups, for_order, for_padded, for_slide,
-    row_major,
+    for_vectors, forward_vectors, row_major,
 };
 use crate::{Layout, Real, Result};
 
@@ -119,6 +119,12 @@ impl<T: Real> OnGpu for Forward<'_, T> {
                         return unsafe { gpu.launch(band_dims(launch), forward) };
                     });
                 }
+                if let Some((window, vectors, dims, kernels)) = forward_vectors(&window, 1, size_of::<S>()) {
+                    let _why = kernels.because(&window);
+                    let forward = AvgPoolForwardVectors::<S> { x, y, window, divisor, vectors };
+                    // SAFETY: as below; the vectors are of the window's outputs, and the launch theirs.
+                    return unsafe { gpu.launch(dims, forward) };
+                }
                 let (tiling, grid, block) = Tiling::new(&window, window.output);
                 let _why = Kernels::General.because(&window);
                 let forward = AvgPoolForward::<S, L> { x, y, window, divisor, tiling };
@@ -174,6 +180,14 @@ impl<T: Real> OnGpu for Backward<'_, T> {
                             AvgPoolBackwardPatch::<S, SIZE, PADDING> { dy, dx, beta, window, divisor, patches };
                         // SAFETY: as below; the geometry fits.
                         return unsafe { gpu.launch(LaunchDims::new(grid, block), backward) };
+                    });
+                }
+                if let Some(window) = channels_last(&window) {
+                    for_vectors!(window, size_of::<S>() => ROWS, vectors, dims, {
+                        let _why = Kernels::Vectors.because(&window);
+                        let backward = AvgPoolBackwardVectors::<S, ROWS> { dy, dx, beta, window, divisor, vectors };
+                        // SAFETY: as below; the vectors are of the window's inputs, and the launch theirs.
+                        return unsafe { gpu.launch(dims, backward) };
                     });
                 }
                 let covering = Covering::new(&window);

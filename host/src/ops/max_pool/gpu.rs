@@ -1,14 +1,15 @@
 use cuda_std::launch::{DeviceMemory, Launch, LaunchDims};
-use cuda_std::prelude::Storage;
 use kernels::band::Bands;
 use kernels::band::any::Lines;
 use kernels::max_pool::{
     MaxPoolFlatIndices, MaxPoolForward, MaxPoolForwardApart, MaxPoolForwardBand, MaxPoolForwardColumns,
-    MaxPoolForwardOctets, MaxPoolForwardPairs, MaxPoolForwardPatch, MaxPoolForwardQuads, MaxPoolForwardWarp,
+    MaxPoolForwardOctets, MaxPoolForwardPairs, MaxPoolForwardPatch, MaxPoolForwardQuads, MaxPoolForwardVectors,
+    MaxPoolForwardWarp,
 };
 use kernels::patch::Patches;
 use kernels::patch::quads::{self, Quads};
 use kernels::pieces;
+use kernels::vectors::Lanes;
 use kernels::warps::{self, Warps};
 use kernels::window::{Covering, Divider, Nchw, Nhwc, Order, Position, Tiling, Window};
 
@@ -16,7 +17,8 @@ use super::{FlatIndices, Forward, Indices};
 use crate::device::{Gpu, OnGpu, for_half, for_storage};
 use crate::ops::route::for_indices;
 use crate::ops::window::{
-    Choice, Kernels, band_dims, channels_last, for_apart, for_columns, for_order, for_padded, for_slide, row_major,
+    Choice, Kernels, band_dims, channels_last, for_apart, for_columns, for_order, for_padded, for_slide,
+    forward_vectors, row_major,
 };
 use crate::{Layout, Real, Result};
 
@@ -102,7 +104,7 @@ impl<T: Real> OnGpu for Forward<'_, T> {
 }
 
 /// The launch for windows of no size that there are kernels for.
-fn any_window<'a, S: Storage, L: Order, P: Position>(
+fn any_window<'a, S: Lanes, L: Order, P: Position>(
     gpu: &Gpu,
     x: &'a dyn DeviceMemory<S>,
     y: &'a mut dyn DeviceMemory<S>,
@@ -118,6 +120,7 @@ where
     MaxPoolForwardColumns<'a, S, P, 4, 2>: Launch,
     MaxPoolForwardColumns<'a, S, P, 4, 3>: Launch,
     MaxPoolForwardWarp<'a, S, P>: Launch,
+    MaxPoolForwardVectors<'a, S, P>: Launch,
     MaxPoolForward<'a, S, L, P>: Launch,
 {
     if let Some(window) = row_major(&window) {
@@ -135,6 +138,13 @@ where
             // SAFETY: as below; the bands and the lines are the window's, and the launch the bands'; the geometry fits.
             return unsafe { gpu.launch(band_dims(launch), forward) };
         });
+    }
+    // Of each channel a value and a position.
+    if let Some((window, vectors, dims, kernels)) = forward_vectors(&window, 2, size_of::<S>()) {
+        let _why = kernels.because(&window);
+        let forward = MaxPoolForwardVectors::<S, P> { x, y, indices, window, vectors };
+        // SAFETY: as below; the vectors are of the window's outputs, and the launch theirs.
+        return unsafe { gpu.launch(dims, forward) };
     }
     let (tiling, grid, block) = Tiling::new(&window, window.output);
     let _why = Kernels::General.because(&window);

@@ -5,13 +5,13 @@ use kernels::patch::Patches;
 use kernels::patch::quads::{self, Quads};
 use kernels::route::{
     RouteBackward, RouteBackwardAny, RouteBackwardBand, RouteBackwardOctets, RouteBackwardPairs, RouteBackwardPatch,
-    RouteBackwardQuads,
+    RouteBackwardQuads, RouteBackwardVectors,
 };
 use kernels::window::{Covering, Nchw, Nhwc, Tiling};
 
 use super::{Backward, Indices, for_indices};
 use crate::device::{Gpu, OnGpu, for_half, for_storage};
-use crate::ops::window::{Choice, Kernels, band_dims, channels_last, for_order, for_padded, row_major};
+use crate::ops::window::{Choice, Kernels, band_dims, channels_last, for_order, for_padded, for_vectors, row_major};
 use crate::{Layout, Real, Result};
 
 impl<T: Real> OnGpu for Backward<'_, T> {
@@ -91,6 +91,14 @@ impl<T: Real> OnGpu for Backward<'_, T> {
                         let route = RouteBackwardAny::<S, P> { dy, indices, dx, beta, window, covering, block, phases };
                         // SAFETY: as below; the block and the phases are the window's, and the launch the block's.
                         return unsafe { gpu.launch(band_dims(launch), route) };
+                    }
+                    if let Some(window) = channels_last(&window) {
+                        for_vectors!(window, size_of::<S>() => ROWS, vectors, dims, {
+                            let _why = Kernels::Vectors.because(&window);
+                            let route = RouteBackwardVectors::<S, P, ROWS> { dy, indices, dx, beta, window, vectors };
+                            // SAFETY: as below; the window has no dilation, the vectors are of its inputs, and the launch theirs.
+                            return unsafe { gpu.launch(dims, route) };
+                        });
                     }
                     let (tiling, grid, block) = Tiling::new(&window, window.input);
                     let _why = Kernels::General.because(&window);

@@ -25,6 +25,10 @@ pub(crate) enum Kernels {
     Quads,
     /// Four windows a thread, straight from memory.
     Fours,
+    /// By vectors of channels.
+    Vectors,
+    /// The same, threads of a block sharing a window.
+    Slices,
     /// An element a thread, for any layout and any size.
     General,
 }
@@ -56,8 +60,14 @@ impl Kernels {
                     "four windows a row and thread, of a size compiled in: of 16 bits, and rows are a multiple of eight"
                 }
                 Self::Fours => "four windows a thread, of a size compiled in, straight from memory",
+                Self::Vectors => {
+                    "by vectors of 16 bytes of channels, of which these are a multiple; the size has no kernel of its own"
+                }
+                Self::Slices => {
+                    "by vectors of 16 bytes of channels, threads of a block sharing a window: it is large, and outputs are few"
+                }
                 Self::General if L::CHANNELS_LAST => {
-                    "an element a thread: no kernel of this size, or not by four channels"
+                    "an element a thread: channels are not whole vectors of 16 bytes, or windows dilated"
                 }
                 Self::General => "an element a thread: a band of rows has no room in shared memory, or is dilated",
             };
