@@ -18,6 +18,7 @@ mod patches;
 mod slide;
 mod staged;
 mod strips;
+mod vectors;
 
 pub fn tests() -> Vec<Trial> {
     let mut tests = vec![
@@ -153,7 +154,8 @@ fn gpu_cases() -> Vec<Case> {
         ([1, 48, 5, 4], window([2, 2])),
     ];
     let listed = cases(&[&general[..], &strips::cases(), &slide::apart(), &lanes::small()].concat());
-    [listed, slide::cases(), lanes::cases(), staged::cases(), patches::cases(), correlate::cases()].concat()
+    let of_kernels = [slide::cases(), lanes::cases(), staged::cases(), patches::cases(), vectors::cases(), correlate::cases()];
+    [vec![listed], of_kernels.into()].concat().concat()
 }
 
 fn full_size_cases() -> Vec<Case> {

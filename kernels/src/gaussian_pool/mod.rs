@@ -7,8 +7,8 @@
 //! others do not overlap; by [`lanes`] where windows are of a few known sizes and most lanes of a warp have work; else by
 //! [`strips`] where these can take them. Channels that are neighbours go by [`patches`] where windows are small and they share
 //! one Gaussian, by [`staged`] where they share one or three Gaussians of a large known size, by [`slide`] for other windows of a few
-//! known sizes; the gradients of the parameters that such channels share come of [`correlate`] where windows are large. The rest
-//! goes the general way:
+//! known sizes, by [`runs`] or by [`vectors`] for others that share one Gaussian; the gradients of the parameters that such channels
+//! share come of [`correlate`] where windows are large. The rest goes the general way:
 //!
 //! - [`gaussian_pool_weights`] computes the factors of every Gaussian, once per pass, into a table.
 //! - [`gaussian_pool_forward`] and [`gaussian_pool_backward`] share one shape. A block takes a tile of one plane of what
@@ -43,9 +43,11 @@ mod forward;
 pub mod lanes;
 mod parameters;
 pub mod patches;
+pub mod runs;
 pub mod slide;
 pub mod staged;
 pub mod strips;
+pub mod vectors;
 mod weights;
 
 pub use backward::*;

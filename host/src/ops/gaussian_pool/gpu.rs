@@ -8,6 +8,7 @@ mod patches;
 mod slide;
 mod staged;
 mod sum;
+mod vectors;
 
 use cuda_std::launch::{DeviceMemory, LaunchDims};
 use kernels::gaussian_pool::slide::Slide;
@@ -93,17 +94,20 @@ impl<T: Real> OnGpu for Forward<'_, T> {
         if let Some(by_lanes) = lanes::forward(plan, &geometry, T::DTYPE) {
             return self.by_lanes(gpu, geometry, by_lanes);
         }
-        if let Some(walk) = columns::launch(plan, WalkPlan::forward(&geometry, variances)) {
-            return self.by_columns(gpu, geometry, walk);
-        }
-        if let Some(by_strips) = strips(plan, Strips::forward(&geometry, variances)) {
-            return self.by_strips(gpu, geometry, by_strips);
-        }
         if let Some(staged) = staged::forward(gpu, plan, &geometry, T::DTYPE) {
             return self.staged(gpu, geometry, staged);
         }
         if let Some(sliding) = slide::plan(plan, &geometry, || Slide::forward(&geometry, variances, bytes)) {
             return self.sliding(gpu, geometry, sliding);
+        }
+        if let Some(by_vectors) = vectors::forward(plan, &geometry, T::DTYPE) {
+            return self.by_vectors(gpu, geometry, by_vectors);
+        }
+        if let Some(walk) = columns::launch(plan, WalkPlan::forward(&geometry, variances)) {
+            return self.by_columns(gpu, geometry, walk);
+        }
+        if let Some(by_strips) = strips(plan, Strips::forward(&geometry, variances)) {
+            return self.by_strips(gpu, geometry, by_strips);
         }
         let [table_y, table_x] = tables(plan, 1);
         for_storage!(T as S, op, "x", gpu, {
@@ -170,19 +174,22 @@ impl<T: Real> OnGpu for Backward<'_, T> {
         if let Some(by_lanes) = lanes::backward(plan, &geometry, T::DTYPE, parameters) {
             return self.by_lanes(gpu, geometry, by_lanes);
         }
-        if let Some(walk) = columns::launch(plan, WalkPlan::backward(&geometry, variances, each)) {
-            return self.by_columns(gpu, geometry, walk);
-        }
-        let of_strips = Strips::backward(&geometry, variances, each);
-        if let Some(by_strips) = strips(plan, of_strips) {
-            return self.by_strips(gpu, geometry, by_strips);
-        }
         if writes && let Some(staged) = staged::backward(gpu, plan, &geometry, T::DTYPE) {
             return self.staged(gpu, geometry, staged);
         }
         if let Some(sliding) = slide::plan(plan, &geometry, || Slide::backward(&geometry, variances, bytes, parameters))
         {
             return self.sliding(gpu, geometry, sliding);
+        }
+        if !parameters && let Some(by_vectors) = vectors::backward(plan, &geometry, T::DTYPE) {
+            return self.by_vectors(gpu, geometry, by_vectors);
+        }
+        if let Some(walk) = columns::launch(plan, WalkPlan::backward(&geometry, variances, each)) {
+            return self.by_columns(gpu, geometry, walk);
+        }
+        let of_strips = Strips::backward(&geometry, variances, each);
+        if let Some(by_strips) = strips(plan, of_strips) {
+            return self.by_strips(gpu, geometry, by_strips);
         }
         let entry = if parameters { DERIVATIVES_ENTRY } else { 1 };
         let [table_y, table_x] = tables(plan, entry);

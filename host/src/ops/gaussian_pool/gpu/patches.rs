@@ -52,8 +52,8 @@ fn of(
     Some(PatchesPlan { window, patches, dims: LaunchDims::new(grid, block).with_shared(PATCHES_SHARED_BYTES) })
 }
 
-/// The window as kernels by patches take it: their planes are images.
-fn window(geometry: &Geometry) -> Window<Nhwc> {
+/// The window as kernels by patches and by vectors take it: their planes are images.
+pub(super) fn window(geometry: &Geometry) -> Window<Nhwc> {
     let [y, x] = &geometry.axes;
     Window {
         planes: geometry.planes / geometry.channels,

@@ -1,0 +1,186 @@
+//! Launches of the kernels by vectors of channels, which are last, and by runs of outputs of these.
+
+use cuda_std::launch::LaunchDims;
+use kernels::gaussian_pool::runs::{self, GaussianPoolRuns};
+use kernels::gaussian_pool::vectors::{
+    GaussianPoolBackwardVectors, GaussianPoolForwardVectors, MOST_POSITIONS, Weights,
+};
+use kernels::gaussian_pool::{Axis, Geometry};
+use kernels::vectors::{AHEAD, Plan as VectorsOf, overlap};
+use kernels::window::{Nhwc, Window};
+
+use super::super::plan::Plan;
+use super::super::{Backward, Forward};
+use super::patches::window;
+use crate::Layout::ChannelsLast;
+use crate::device::{Gpu, for_storage};
+use crate::{DType, Real, Result};
+
+/// Windows over an input, at most: with more, sums along each axis are less work than a product for each position.
+const MOST_OVER: u32 = 64;
+
+/// A launch's window, its weights and its vectors.
+pub(super) struct VectorsPlan {
+    window: Window<Nhwc>,
+    weights: Weights,
+    of: VectorsOf,
+    dims: LaunchDims,
+    /// Whether it is by runs of outputs: backward is then the pooling of `dy` by the window turned round, and `window` is that.
+    runs: bool,
+}
+
+/// The plan of the forward pass, if the channels are whole vectors, share a Gaussian whose weights are the same everywhere, and few
+/// enough windows are over an input.
+pub(super) fn forward(plan: &Plan, geometry: &Geometry, dtype: DType) -> Option<VectorsPlan> {
+    let (window, bytes) = (of_one(plan, geometry)?, dtype.size());
+    if are_runs(&window) {
+        return by_runs(plan, window, bytes);
+    }
+    let of = VectorsOf::forward(&window, bytes)?;
+    Some(by_any(plan, window, of, of.shared_bytes(1, bytes)))
+}
+
+/// The plan of the backward pass for the input's gradient alone; likewise.
+pub(super) fn backward(plan: &Plan, geometry: &Geometry, dtype: DType) -> Option<VectorsPlan> {
+    let (window, bytes) = (of_one(plan, geometry)?, dtype.size());
+    if are_runs(&window) {
+        let padding = [0, 1].map(|axis| window.size[axis] - 1 - window.padding[axis]);
+        let turned = Window { input: window.output, output: window.input, padding, ..window };
+        return by_runs(plan, turned, bytes);
+    }
+    Some(by_any(plan, window, VectorsOf::backward(&window, bytes)?, 0))
+}
+
+/// The window, of such a pass.
+fn of_one(plan: &Plan, geometry: &Geometry) -> Option<Window<Nhwc>> {
+    let [over_y, over_x] = geometry.axes.map(|Axis { size, stride, .. }| size.div_ceil(stride));
+    let few = over_y.saturating_mul(over_x) <= MOST_OVER;
+    let [y, x] = &geometry.axes;
+    let small = y.size.saturating_mul(x.size) <= MOST_POSITIONS;
+    let one = (geometry.sets, geometry.kernels, y.cases, x.cases) == (1, 1, 1, 1);
+    (plan.layout == ChannelsLast && plan.planes() > 0 && one && few && small).then(|| window(geometry))
+}
+
+/// Whether there is a kernel for windows one apart of this size.
+fn are_runs(window: &Window<Nhwc>) -> bool {
+    runs::SIZES.contains(&window.size[0]) && window.size[0] == window.size[1] && window.stride == [1; 2]
+}
+
+fn by_runs(plan: &Plan, window: Window<Nhwc>, bytes: usize) -> Option<VectorsPlan> {
+    let of = VectorsOf::runs(&window, bytes)?;
+    let dims = LaunchDims::new(of.blocks, of.threads).with_shared(runs::SHARED_BYTES);
+    Some(VectorsPlan { window, weights: weights(plan, &window), of, dims, runs: true })
+}
+
+fn by_any(plan: &Plan, window: Window<Nhwc>, of: VectorsOf, shared: u32) -> VectorsPlan {
+    let dims = LaunchDims::new(of.blocks, of.threads).with_shared(Weights::shared_bytes(window.size) + shared);
+    VectorsPlan { window, weights: weights(plan, &window), of, dims, runs: false }
+}
+
+fn weights(plan: &Plan, window: &Window<Nhwc>) -> Weights {
+    Weights::new(plan.variances() as u32, window.size[1])
+}
+
+/// Why a launch is made by these kernels.
+fn why(launch: &VectorsPlan) -> &'static str {
+    if launch.runs { RUNS } else { WHY }
+}
+
+const WHY: &str =
+    "by vectors of 16 bytes of channels, with weights that all channels share; the size has no kernel of its own";
+
+const RUNS: &str = "by runs of outputs below each other, of a size compiled in and 16 bytes of channels, with weights that all channels share";
+
+/// Launches a kernel by runs with these fields.
+macro_rules! launch_runs {
+    ($gpu:expr, $s:ty, $plan:expr, $geometry:expr, $from:expr, $to:expr, $mean:expr, $var:expr, $beta:expr, $turned:expr) => {{
+        let VectorsPlan { window, of: VectorsOf { vectors, .. }, dims, .. } = $plan;
+        let (from, to, mean, var, beta, turned, geometry) = ($from, $to, $mean, $var, $beta, $turned, $geometry);
+        let variances = $plan.weights.variances();
+        // SAFETY: the tensors have the shapes and the layout that the window was made of, and the parameters theirs; the grid, the
+        // block and the shared memory are the plan's, of windows of this size, and memory begins at multiples of 16 bytes.
+        unsafe {
+            if window.size[0] == 3 {
+                let launch =
+                    GaussianPoolRuns::<$s, 3> { from, mean, var, to, beta, turned, variances, geometry, window, vectors };
+                $gpu.launch(dims, launch)
+            } else {
+                let launch =
+                    GaussianPoolRuns::<$s, 5> { from, mean, var, to, beta, turned, variances, geometry, window, vectors };
+                $gpu.launch(dims, launch)
+            }
+        }
+    }};
+}
+
+impl<T: Real> Forward<'_, T> {
+    pub(super) fn by_vectors(self, gpu: &Gpu, geometry: Geometry, launch: VectorsPlan) -> Result<()> {
+        let plan = &self.plan;
+        let _why = super::because(plan, why(&launch));
+        let op = plan.op;
+        let VectorsPlan { window, weights, of: VectorsOf { vectors, .. }, dims, .. } = launch;
+        for_storage!(T as S, op, "x", gpu, {
+            let (x, y) = (self.x.gpu::<S>(op, "x")?, self.y.gpu_mut::<S>(op, "y")?);
+            let (mean, var) = (self.mean.gpu::<f32>(op, "mean")?, self.var.gpu::<f32>(op, "var")?);
+            if launch.runs {
+                return launch_runs!(gpu, S, launch, geometry, x, y, mean, var, 0.0, 0);
+            }
+            let launch = GaussianPoolForwardVectors::<S> { x, mean, var, y, weights, geometry, window, vectors };
+            // SAFETY: `x` and `y` have the shapes and the layout that `window` was made of, and the parameters theirs; the grid, the
+            // block and the shared memory are the plan's, and memory begins at multiples of 16 bytes.
+            unsafe { gpu.launch(dims, launch) }
+        })
+    }
+}
+
+impl<T: Real> Backward<'_, T> {
+    pub(super) fn by_vectors(self, gpu: &Gpu, geometry: Geometry, launch: VectorsPlan) -> Result<()> {
+        let plan = &self.plan;
+        let _why = super::because(plan, why(&launch));
+        let op = plan.op;
+        let Some(out) = self.dx else { return Ok(()) };
+        let beta = out.beta as f32;
+        let VectorsPlan { window, weights, of: VectorsOf { vectors, .. }, dims, .. } = launch;
+        for_storage!(T as S, op, "dx", gpu, {
+            let (dy, dx) = (self.dy.gpu::<S>(op, "dy")?, out.tensor.gpu_mut::<S>(op, "dx")?);
+            let (mean, var) = (self.mean.gpu::<f32>(op, "mean")?, self.var.gpu::<f32>(op, "var")?);
+            if launch.runs {
+                return launch_runs!(gpu, S, launch, geometry, dy, dx, mean, var, beta, 1);
+            }
+            // SAFETY: as above, of `dy` and `dx`; inputs of windows that overlap are one a thread.
+            unsafe {
+                if overlap(&window) {
+                    gpu.launch(
+                        dims,
+                        GaussianPoolBackwardVectors::<S, 1> {
+                            dy,
+                            mean,
+                            var,
+                            dx,
+                            beta,
+                            weights,
+                            geometry,
+                            window,
+                            vectors,
+                        },
+                    )
+                } else {
+                    gpu.launch(
+                        dims,
+                        GaussianPoolBackwardVectors::<S, AHEAD> {
+                            dy,
+                            mean,
+                            var,
+                            dx,
+                            beta,
+                            weights,
+                            geometry,
+                            window,
+                            vectors,
+                        },
+                    )
+                }
+            }
+        })
+    }
+}

@@ -1,0 +1,35 @@
+//! Images and windows that reach each way of the kernels by vectors of channels and by runs of outputs.
+
+use ferrolayer::Layout;
+use ferrolayer::ops::Window;
+use ferrolayer::ops::gaussian_pool::Normalize;
+
+use super::Case;
+use crate::support::by_vectors;
+
+/// As pooling's, with one Gaussian that all channels share, and the first with one for each channel, for which there is no such
+/// kernel. Then windows one apart: runs that are cut off, images of fewer rows than a run, rows of one vector and of several.
+pub(super) fn cases() -> Vec<Case> {
+    let window = |size, padding| Window::new([size; 2]).stride([1; 2]).padding([padding; 2]);
+    let runs = [
+        ([2, 16, 9, 11], window(3, 1), Layout::ChannelsLast),
+        ([1, 8, 6, 9], window(5, 2), Layout::ChannelsLast),
+        ([1, 24, 13, 5], window(5, 1), Layout::ChannelsLast),
+        ([2, 8, 7, 4], window(3, 0), Layout::ChannelsLast),
+        ([1, 8, 2, 2], window(3, 1), Layout::ChannelsLast),
+    ];
+    let case = |x, window, layout, shared| {
+        [false, true].map(|per_axis| Case {
+            x,
+            layout,
+            window,
+            normalize: Normalize::Window,
+            kernels: 1,
+            shared,
+            per_axis,
+        })
+    };
+    let of_any = by_vectors().into_iter().enumerate();
+    let of_any = of_any.flat_map(|(i, (x, window))| case(x, window, Layout::ChannelsLast, i != 0));
+    of_any.chain(runs.into_iter().flat_map(|(x, window, layout)| case(x, window, layout, true))).collect()
+}
