@@ -283,6 +283,9 @@ pub(crate) const MOST_COLUMNS: u32 = 128;
 /// Rows that a thread takes, where no more are needed: what it works out about its column serves for all of them.
 const ROWS: u32 = 4;
 
+/// Threads that a GPU has room for, about: where there are fewer elements than so many a row, a thread takes fewer rows.
+const ENOUGH: u64 = 1 << 18;
+
 /// How blocks and threads are laid over the elements of planes, one thread for one place in a few rows.
 ///
 /// A block is as wide as the plane where that is possible, so that neighbouring threads have neighbouring elements also
@@ -309,7 +312,10 @@ impl Tiling {
     /// The tiling over planes of this height and width in pixels, the window's input or output, neither zero; and the grid
     /// and the block of its launch.
     pub fn new<L: Order>(window: &Window<L>, size: [u32; 2]) -> (Self, [u32; 3], [u32; 3]) {
-        Self::of_rows(window, size, ROWS, [MOST_COLUMNS, THREADS])
+        let of_plane = u64::from(size[0]) * u64::from(size[1] * window.pixel());
+        let elements = of_plane.saturating_mul(u64::from(window.planes));
+        let rows = (elements / ENOUGH).clamp(1, u64::from(ROWS)) as u32;
+        Self::of_rows(window, size, rows, [MOST_COLUMNS, THREADS])
     }
 
     /// As [`new`](Self::new), so many rows a thread, where no more are needed, and columns and threads a block, at most.
