@@ -67,6 +67,15 @@ def test_elementwise():
     close(F.scale_add_backward(dy, 2.0), dy * 2)
 
 
+@pytest.mark.parametrize("precision", ["f32", "f32_split", "tf32"])
+def test_linears_precision(precision):
+    x, w, dy = normal(2, 4), normal(3, 4), normal(2, 3)
+    close(F.linear(x, w, precision=precision), x @ w.T)
+    assert F.linear_forward(x, w, precision=precision)[1] is None
+    dx, *_ = F.linear_backward(dy, x, w, precision=precision)
+    close(dx, dy @ w)
+
+
 @pytest.mark.parametrize("activation", [None, "relu", "prelu"])
 def test_linear(activation):
     x, w, b, dy = normal(2, 5, 4), normal(3, 4), normal(3), normal(2, 5, 3)
@@ -393,6 +402,8 @@ def test_wrong_arguments():
         F.linear(x, x, activation="prelu")
     with pytest.raises(ValueError, match="saved is None"):
         F.linear_backward(x, x, x, activation="relu")
+    with pytest.raises(ValueError, match="precision must be 'f32', 'f32_split' or 'tf32', but got 'tf23'"):
+        F.linear(x, x, precision="tf23")
     y = F.max_pool2d(x, 2)
     with pytest.raises(TypeError, match="indices is float32, expected uint8 or"):
         F.max_pool2d_backward(y, y, x.shape, 2)

@@ -1,3 +1,6 @@
+import io
+import pickle
+
 import laws
 import pytest
 import torch
@@ -119,6 +122,102 @@ def test_operator_without_activation_is_registered_fully():
     laws.registered(backward, [torch.ops.ferrolayer.linear(x, w, None), x, w, False, True, False])
     laws.registered(plain.traced, laws.fresh([x, w, b]))
     laws.registered(plain.traced, [*laws.fresh([x, w]), None])
+
+
+PRECISIONS = ["f32", "f32_split", "tf32"]
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("activation", [None, "relu", "prelu"])
+def test_precision(device, activation, precision):
+    inputs = operands(2, 3, device=device) + ([torch.rand(4, device=device)] if activation == "prelu" else [])
+    _, theirs = activated(activation)
+
+    def ours(x, w, b, alpha=None):
+        return functional.linear(x, w, b, activation=activation, alpha=alpha, precision=precision)
+
+    # So few rows go by f32 arithmetic, whatever is allowed.
+    laws.agree(ours, theirs, inputs, rtol=1e-4, atol=1e-4)
+    if device == "cpu":
+        laws.differentiable(ours, [x.double() for x in inputs])
+        laws.transformable(ours, inputs)
+        laws.compilable(ours, inputs)
+        laws.exportable(ours, inputs)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            assert ours(*inputs).dtype is torch.bfloat16
+
+
+def test_a_wrong_precision_is_refused_by_name():
+    x, w, b = operands(3)
+    for wrong in ("TF32", "highest", None, 2):
+        with pytest.raises(ValueError, match="linear: precision must be 'f32', 'f32_split' or 'tf32', but got"):
+            functional.linear(x, w, b, precision=wrong)
+        with pytest.raises(ValueError, match="Linear: precision must be 'f32', "):
+            Linear(5, 4, precision=wrong)
+    layer = Linear(5, 4)
+    layer.precision = "tf23"
+    with pytest.raises(ValueError, match="but got 'tf23'"):
+        layer(x)
+    with pytest.raises(RuntimeError, match=r"precision is 7, expected 0 \(f32\), 1 \(f32_split\) or 2 \(tf32\)"):
+        torch.ops.ferrolayer.linear(x, w, b, 7)
+
+
+@pytest.mark.parametrize("activation", [None, "prelu"])
+def test_module_with_a_precision(activation):
+    layer = Linear(5, 4, activation=activation, precision="tf32")
+    assert "precision='tf32'" in repr(layer)
+    laws.module_laws(layer, torch.randn(2, 5))
+    assert pickle.loads(pickle.dumps(layer)).precision == "tf32"
+    # As those were pickled that knew of none.
+    del layer.__dict__["precision"]
+    again = pickle.loads(pickle.dumps(layer))
+    assert again.precision == "f32_split"
+    assert again(torch.randn(2, 5)).shape == (2, 4)
+
+
+def test_operators_take_what_knew_of_no_precision():
+    """Graphs and programs that were made before the operators had that argument."""
+    x, w, b = operands(3)
+    ops = torch.ops.ferrolayer
+    assert torch.equal(ops.linear(x, w, b), ops.linear(x, w, b, 1))
+    assert ops.linear.default.direct(x, w, b).shape == (3, 4) if hasattr(ops.linear.default, "direct") else True
+    y, saved = ops.dense(x, w, b, None, 1, True)
+    assert torch.equal(y, ops.dense(x, w, b, None, 1, True, 2)[0])
+    assert len(ops.linear_backward(y, x, w, True, True, True)) == 3
+    assert len(ops.dense_backward(y, x, w, None, y, 1, True, True, True, False)) == 4
+
+    class Old(torch.nn.Module):
+        def forward(self, x, w, b):
+            return torch.ops.ferrolayer_autograd.linear(x, w, b) + torch.ops.ferrolayer.linear(x, w, b)
+
+    program = torch.export.export(Old(), (x, w, b))
+    file = io.BytesIO()
+    torch.export.save(program, file)
+    file.seek(0)
+    torch.testing.assert_close(torch.export.load(file).module()(x, w, b), 2 * F.linear(x, w, b))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("activation", [None, "relu"])
+def test_precisions_on_a_gpu(activation):
+    """Each has its own error; backward keeps forward's precision, eagerly and compiled."""
+    x, w, dy = (torch.randn(512, 512, device="cuda") for _ in range(3))
+    exact = x.double() @ w.double().T
+    exact_dw = (dy.double() * (exact > 0) if activation else dy.double()).T @ x.double()
+
+    def both(function, precision):
+        leaf = w.clone().requires_grad_()
+        y = function(x, leaf, activation=activation, precision=precision)
+        y.backward(dy)
+        z = exact.relu() if activation else exact
+        return [((a - b).norm() / b.norm()).item() for a, b in ((y, z), (leaf.grad, exact_dw))]
+
+    for function in (functional.linear, torch.compile(functional.linear, fullgraph=True, dynamic=False)):
+        for exactly in ("f32", "f32_split"):
+            assert all(error < 1e-6 for error in both(function, exactly))
+        if torch.cuda.get_device_capability() == (9, 0):
+            # Rounded to 11 digits: 2⁻¹² of each factor at most.
+            assert all(1e-5 < error < 1e-3 for error in both(function, "tf32"))
 
 
 def test_starts_as_torchs():

@@ -96,6 +96,17 @@ def gaussian_pool_backward() -> list[Inputs]:
     return found
 
 
+#: Gradients of `x`, `w` and `b`.
+NEEDS = [
+    (True, True, False),
+    (True, True, True),
+    (False, True, True),
+    (True, False, False),
+    (False, False, False),
+    (True, True, True),
+]
+
+
 def dense() -> list[Inputs]:
     x, w, b = torch.randn(4, 6), torch.randn(5, 6), torch.randn(5)
     return [
@@ -104,26 +115,26 @@ def dense() -> list[Inputs]:
         (x.double(), w.double(), b.double(), torch.rand(5).double(), 2, True),
         (x.bfloat16(), w.bfloat16(), b.bfloat16(), torch.rand(1), 2, False),
         (x.half(), w.half(), None, torch.rand(1), 2, True),
+        (x, w, b, None, 1, True, 2),
     ]
 
 
 def dense_backward() -> list[Inputs]:
     found = []
-    needs = [(True, True, False), (True, True, True), (False, True, True), (True, False, False), (False, False, False)]
-    for (x, w, b, alpha, activation, _), need in zip(dense(), needs, strict=True):
-        y, saved = torch.ops.ferrolayer.dense(x, w, b, alpha, activation, True)
+    for (x, w, _, alpha, activation, _, *precision), need in zip(dense(), NEEDS, strict=True):
+        y, saved = torch.ops.ferrolayer.dense(x, w, None, alpha, activation, True)
         kept = y if activation == 1 else saved
-        found.append((torch.randn_like(y), x, w, alpha, kept, activation, *need, alpha is not None))
+        found.append((torch.randn_like(y), x, w, alpha, kept, activation, *need, alpha is not None, *precision))
     return found
 
 
 def linear() -> list[Inputs]:
-    return [inputs[:3] for inputs in dense()]
+    return [(*inputs[:3], *inputs[6:]) for inputs in dense()]
 
 
 def linear_backward() -> list[Inputs]:
-    needs = [(True, True, False), (True, True, True), (False, True, True), (True, False, False), (False, False, False)]
-    return [(torch.ops.ferrolayer.linear(*one), *one[:2], *need) for one, need in zip(linear(), needs, strict=True)]
+    pairs = zip(linear(), NEEDS, strict=True)
+    return [(torch.ops.ferrolayer.linear(*one), *one[:2], *need, *one[3:]) for one, need in pairs]
 
 
 def picked_backward(forward: Callable[..., Any], inputs: list[Inputs], after: int) -> list[Inputs]:

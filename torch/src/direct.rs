@@ -196,7 +196,7 @@ impl Direct {
 
     /// Round the dispatcher; `None` where that would not do, with nothing done and no exception set.
     ///
-    /// The last arguments may have been read before, by [`number`].
+    /// The last arguments may have been read before, by [`number`], and those with defaults left out.
     ///
     /// # Safety
     /// As [`Direct::run`]'s.
@@ -204,9 +204,11 @@ impl Direct {
     pub unsafe fn call(&self, arguments: &[*mut PyObject], read: &[u64], which: Results) -> Option<*mut PyObject> {
         let signature = self.entry.signature;
         let parameters = signature.parameters();
-        if !self.is_plain() || arguments.len() + read.len() != parameters.len() {
+        if !self.is_plain() {
             return None;
         }
+        let given = arguments.len() + read.len();
+        let defaults = signature.defaults_after(given)?;
         // SAFETY: C++ functions of this thread's state alone, without arguments; and the caller's.
         if unsafe { (self.python.has_callbacks)() || (self.python.function_mode)() || self.is_forward_mode() } {
             return None;
@@ -236,7 +238,8 @@ impl Direct {
             taken.slots[index] = bits;
             taken.count = index + 1;
         }
-        taken.slots[arguments.len()..parameters.len()].copy_from_slice(read);
+        taken.slots[arguments.len()..given].copy_from_slice(read);
+        taken.slots[given..].iter_mut().zip(defaults).for_each(|(slot, default)| *slot = default.cast_unsigned());
         let none = taken.none;
         // The kernel takes them from here.
         std::mem::forget(taken);

@@ -32,9 +32,9 @@ pub trait Operator: 'static {
     /// As `torch.library.define` takes it, without the namespace: `"prelu(Tensor x, Tensor alpha) -> Tensor"`.
     ///
     /// Arguments are `Tensor`, `int`, `SymInt`, `float` and `bool`, each with `?` where it may be `None`, and `Tensor(a!)`
-    /// for one that is written to; results are tensors, or none: `-> ()`. Lists, strings, defaults and keyword-only
-    /// arguments cannot be had, since not every version of PyTorch hands them over: a Python function around the operator
-    /// can have them. A schema that is none does not compile.
+    /// for one that is written to; results are tensors, or none: `-> ()`. The last arguments may have defaults, `int n=1`, if
+    /// they are `int`s. Lists, strings, other defaults and keyword-only arguments cannot be had, since not every version of
+    /// PyTorch hands them over: a Python function around the operator can have them. A schema that is none does not compile.
     const SCHEMA: &'static str;
 
     /// Computes the outputs from the arguments, which it takes one after another in the schema's order.
@@ -122,19 +122,20 @@ impl Entry {
         self.signature.parameters().get(index).map(|parameter| self.signature.argument(parameter))
     }
 
-    /// Runs it with these arguments, which may be of any device: no PyTorch is needed.
+    /// Runs it with these arguments, which may be of any device: no PyTorch is needed. Those with defaults may be left out.
     ///
     /// # Errors
     /// [`Error::Argument`] for arguments that the schema does not have; the operator's own.
-    pub fn call(&self, arguments: Vec<Value>) -> Result<Vec<AnyTensor>> {
-        if arguments.len() != self.signature.parameters().len() {
+    pub fn call(&self, mut arguments: Vec<Value>) -> Result<Vec<AnyTensor>> {
+        let Some(defaults) = self.signature.defaults_after(arguments.len()) else {
             return Err(Error::Argument {
                 operator: self.name(),
                 argument: "arguments",
                 got: arguments.len().to_string(),
                 expected: format!("as many as in {}", self.signature.schema()),
             });
-        }
+        };
+        arguments.extend(defaults.map(Value::Int));
         let mut arguments = Arguments::new(self.signature, Source::Values(arguments.into_iter()));
         Ok((self.call)(&mut arguments)?.0.into_vec())
     }

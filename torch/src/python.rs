@@ -52,10 +52,11 @@ fn function(py: Python<'_>, entry: Entry) -> PyResult<Bound<'_, PyCFunction>> {
 fn call(py: Python<'_>, entry: Entry, arguments: &Bound<'_, PyTuple>) -> PyResult<Py<PyAny>> {
     let signature = entry.signature;
     let parameters = signature.parameters();
-    if arguments.len() != parameters.len() {
+    // The dispatcher leaves out the last arguments where they equal their defaults.
+    let Some(defaults) = signature.defaults_after(arguments.len()) else {
         let (given, schema) = (arguments.len(), signature.schema());
         return Err(PyTypeError::new_err(format!("{given} arguments for {schema}")));
-    }
+    };
     let torch = Torch::get(py)?;
     let mut written = Vec::new();
     let mut values = Vec::with_capacity(parameters.len());
@@ -63,6 +64,7 @@ fn call(py: Python<'_>, entry: Entry, arguments: &Bound<'_, PyTuple>) -> PyResul
         let value = value(py, torch, signature, parameter, &object, &mut written);
         values.push(value.map_err(|error| error.raised(signature))?);
     }
+    values.extend(defaults.map(Value::Int));
     let mut arguments = Arguments::new(signature, Source::Values(values.into_iter()));
     let outputs = py.detach(move || {
         let outputs = panic::catch_unwind(AssertUnwindSafe(|| (entry.call)(&mut arguments)));

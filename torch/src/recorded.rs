@@ -387,7 +387,7 @@ impl Forward {
             let several = self.direct.entry.signature.outputs > 1;
             let result = |index| if several { ffi::PyTuple_GetItem(output, index) } else { output };
             let kept = || {
-                let inputs = arguments.len();
+                let inputs = self.direct.entry.signature.parameters().len();
                 self.kept.iter().map(move |&index| match index.checked_sub(inputs) {
                     None => arguments[index],
                     Some(index) => result(index.cast_signed()),

@@ -21,6 +21,8 @@ pub(crate) struct Parameter {
     pub optional: bool,
     /// A tensor that the operator writes to.
     pub mutable: bool,
+    /// What it is where it is left out, as it and all after it may be.
+    pub default: Option<i64>,
     /// Where in the schema its name begins and ends.
     name: (usize, usize),
 }
@@ -47,7 +49,7 @@ impl Signature {
         let text = schema.as_bytes();
         let name = word(text, 0);
         assert!(name > 0 && at(text, name) == b'(', "a schema begins as in `name(Tensor x) -> Tensor`");
-        let none = Parameter { kind: Kind::Tensor, optional: false, mutable: false, name: (0, 0) };
+        let none = Parameter { kind: Kind::Tensor, optional: false, mutable: false, default: None, name: (0, 0) };
         let mut signature = Self { schema, name, parameters: [none; ARGUMENTS], inputs: 0, outputs: 0 };
         let mut here = name + 1;
         while at(text, here) != b')' {
@@ -65,9 +67,20 @@ impl Signature {
             here = word(text, start);
             assert!(here > start, "an argument has a name");
             parameter.name = (start, here);
+            if at(text, here) == b'=' {
+                assert!(
+                    matches!(parameter.kind, Kind::Int) && !parameter.optional && at(text, here + 1).is_ascii_digit(),
+                    "what has a default is an int, and the default a natural number"
+                );
+                let (value, end) = number(text, here + 1);
+                parameter.default = Some(value);
+                here = end;
+            }
+            let before = signature.inputs > 0 && signature.parameters[signature.inputs - 1].default.is_some();
+            assert!(!before || parameter.default.is_some(), "after an argument with a default all have one");
             signature.parameters[signature.inputs] = parameter;
             signature.inputs += 1;
-            assert!(matches!(at(text, here), b',' | b')'), "after an argument's name come others; none has a default");
+            assert!(matches!(at(text, here), b',' | b')'), "after an argument come others");
         }
         here = after(text, spaces(text, here + 1), b"->");
         here = spaces(text, here);
@@ -106,6 +119,14 @@ impl Signature {
         &self.parameters[..self.inputs]
     }
 
+    /// The defaults of the arguments after so many that are given; `None` where one has none, or fewer are declared.
+    #[inline]
+    pub fn defaults_after(&self, given: usize) -> Option<impl Iterator<Item = i64>> {
+        let left_out = self.parameters().get(given..)?;
+        let defaults = left_out.iter().filter_map(|parameter| parameter.default);
+        left_out.first().is_none_or(|first| first.default.is_some()).then_some(defaults)
+    }
+
     /// The name of an argument.
     pub fn argument(&self, parameter: &Parameter) -> &'static str {
         &self.schema[parameter.name.0..parameter.name.1]
@@ -134,7 +155,7 @@ const fn kind(text: &[u8], here: usize) -> (Parameter, usize) {
     }
     let optional = at(text, end) == b'?';
     assert!(!(optional && mutable), "what is written cannot be None");
-    (Parameter { kind, optional, mutable, name: (0, 0) }, end + optional as usize)
+    (Parameter { kind, optional, mutable, default: None, name: (0, 0) }, end + optional as usize)
 }
 
 /// The byte here, 0 after the last.
@@ -148,6 +169,16 @@ const fn word(text: &[u8], mut here: usize) -> usize {
         here += 1;
     }
     here
+}
+
+/// The digits that begin here as a number, and where they end.
+const fn number(text: &[u8], mut here: usize) -> (i64, usize) {
+    let mut value = 0;
+    while at(text, here).is_ascii_digit() {
+        value = 10 * value + (at(text, here) - b'0') as i64;
+        here += 1;
+    }
+    (value, here)
 }
 
 const fn spaces(text: &[u8], mut here: usize) -> usize {
@@ -184,6 +215,9 @@ const _: () = {
     assert!(b.optional && !b.mutable && matches!(b.kind, Kind::Tensor));
     assert!(matches!((n.kind, s.kind, flag.kind), (Kind::Int, Kind::Float, Kind::Bool)) && s.optional);
     assert!(equal(signature.schema.as_bytes(), flag.name.0, flag.name.1, b"flag"));
+    assert!(flag.default.is_none());
+    let [_, n, m, ..] = Signature::parse("f(Tensor x, int n=10, int m=0) -> Tensor").parameters;
+    assert!(matches!((n.default, m.default), (Some(10), Some(0))));
     assert!(Signature::parse("f() -> ()").outputs == 0);
     assert!(Signature::parse("f(Tensor x) -> Tensor").outputs == 1);
 };

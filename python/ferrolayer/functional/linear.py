@@ -12,6 +12,10 @@ Activation = Literal["relu", "prelu"] | None
 #: What the operator calls the activations.
 _ACTIVATIONS = {None: 0, "relu": 1, "prelu": 2}
 
+Precision = Literal["f32", "f32_split", "tf32"]
+#: What the operator calls the ways in which products of float32 are made.
+_PRECISIONS = {"f32": 0, "f32_split": 1, "tf32": 2}
+
 
 def linear(
     input: AnyArray,
@@ -20,6 +24,7 @@ def linear(
     *,
     activation: Activation = None,
     alpha: AnyArray | None = None,
+    precision: Precision = "f32_split",
 ) -> AnyArray:
     """`act(x · weightᵀ + bias)`.
 
@@ -29,11 +34,15 @@ def linear(
         bias: `(out_features,)`, if any.
         activation: `None`, "relu" or "prelu".
         alpha: PReLU's slopes, `(1,)` or `(out_features,)`.
+        precision: how products of float32 are made on a GPU: "f32" by float32 arithmetic; "f32_split" by Hopper's
+            tensor cores where that is faster, with errors no larger than those of "f32"; "tf32" by Hopper's tensor
+            cores with each factor rounded to 11 binary digits. Where there are no such kernels, and of other types,
+            all are the same.
 
     Returns:
         `(*, out_features)`.
     """
-    y, _ = _forward(input, weight, bias, activation, alpha, save=False)
+    y, _ = _forward(input, weight, bias, activation, alpha, precision, save=False)
     return giver(input)(y)
 
 
@@ -44,11 +53,12 @@ def linear_forward(
     *,
     activation: Activation = None,
     alpha: AnyArray | None = None,
+    precision: Precision = "f32_split",
 ) -> tuple[AnyArray, AnyArray | None]:
     """`linear`, and what `linear_backward` needs beside the arguments: for ReLU the result, for PReLU
     `z = x · weightᵀ + bias`, of as many rows as `input` has, without an activation `None`.
     """
-    y, z = _forward(input, weight, bias, activation, alpha, save=True)
+    y, z = _forward(input, weight, bias, activation, alpha, precision, save=True)
     give = giver(input)
     output = give(y)
     if activation == "prelu":
@@ -65,6 +75,7 @@ def linear_backward(
     activation: Activation = None,
     alpha: AnyArray | None = None,
     needs: tuple[bool, bool, bool, bool] = (True, True, True, True),
+    precision: Precision = "f32_split",
 ) -> tuple[AnyArray | None, AnyArray | None, AnyArray | None, AnyArray | None]:
     """With `dz = act'(z) * dy`: `dx = dz · weight`, `dweight = dzᵀ · x`, `dbias`, the sum of `dz` over rows, and for
     PReLU `dalpha`, that of `z * dy` where `z <= 0`.
@@ -74,18 +85,20 @@ def linear_backward(
         input, weight, activation, alpha: what `linear_forward` was given.
         saved: what it gave beside the result.
         needs: which gradients are wanted; `None` stands for the others, and for `dalpha` without PReLU.
+        precision: as `linear`'s; that of `linear_forward` may have been another.
 
     Returns:
         Gradients of `input`, `weight`, `bias` and `alpha`.
     """
     number, alpha = _activation(input, activation, alpha)
+    made = _made(precision)
     if number != 0 and saved is None:
         raise ValueError("linear_backward: saved is None, expected what linear_forward gave beside the result")
     needs = (*needs[:3], needs[3] and alpha is not None)
     dy, x = _rows(grad_output), _rows(input)
     # Without an activation it is not looked at.
     state = 0.0 if saved is None else _rows(saved)
-    dx, *others = call("dense_backward", dy, x, weight, alpha, state, number, *needs)
+    dx, *others = call("dense_backward", dy, x, weight, alpha, state, number, *needs, made)
     give = giver(grad_output)
     gradients = (dx.reshape(tuple(input.shape)) if needs[0] else dx, *others)
     return tuple(  # type: ignore[return-value]
@@ -94,10 +107,17 @@ def linear_backward(
 
 
 def _forward(
-    x: AnyArray, w: AnyArray, b: AnyArray | None, activation: Activation, alpha: AnyArray | None, *, save: bool
+    x: AnyArray,
+    w: AnyArray,
+    b: AnyArray | None,
+    activation: Activation,
+    alpha: AnyArray | None,
+    precision: Precision,
+    *,
+    save: bool,
 ) -> tuple[Array, Array]:
     number, alpha = _activation(x, activation, alpha)
-    y, z = call("dense", _rows(x), w, b, alpha, number, save)
+    y, z = call("dense", _rows(x), w, b, alpha, number, save, _made(precision))
     return y.reshape((*x.shape[:-1], y.shape[1])) if len(x.shape) != 2 else y, z
 
 
@@ -107,6 +127,12 @@ def _activation(x: AnyArray, activation: Activation, alpha: AnyArray | None) -> 
     if (alpha is not None) != (activation == "prelu"):
         raise ValueError("linear: alpha goes with activation='prelu', and only with it")
     return _ACTIVATIONS[activation], None if alpha is None else in_compute_type(alpha, x)
+
+
+def _made(precision: Precision) -> int:
+    if precision not in _PRECISIONS:
+        raise ValueError(f"linear: precision must be 'f32', 'f32_split' or 'tf32', but got {precision!r}")
+    return _PRECISIONS[precision]
 
 
 def _rows(x: Any) -> Any:

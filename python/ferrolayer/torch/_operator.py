@@ -204,7 +204,8 @@ def define(
     Args:
         raw: the operator's name, "mine::op"; registered for CPU and CUDA, with no mutable inputs.
         fake: from the operator's inputs, tensors of the shapes, strides, types and devices of its outputs, made with
-            `torch.empty` and its like: for tracing. Sizes may be symbolic.
+            `torch.empty` and its like: for tracing. Sizes may be symbolic. PyTorch leaves out last inputs that equal
+            their defaults, where the schema has such.
         save: keeps what `backward` needs, `Kept` or a function. `save(ctx, inputs, output)` keeps tensors by
             `ctx.save_for_backward`, all else as attributes of `ctx`. `inputs` is a tuple of all inputs, `output` all
             that the operator gave. Outputs after the first get no gradient.
@@ -327,12 +328,15 @@ def _packed(
     title: str, operator: Any, raw: Callable[..., Any], save: Save, backward: Backward, several: bool, tensors: int
 ) -> Callable[..., Any]:
     """`apply` of the Function of `Operator.eager`: of the operator's inputs before the first that is no tensor, and the
-    others, if there are any, as one tuple. Each input costs a Function's caller 0.1 µs."""
+    others, if there are any, as one tuple. Each input costs a Function's caller 0.1 µs. Those with defaults
+    may be left out, and backward then finds no `ctx.numbers`, or fewer."""
+    defaults = _defaults(operator)
 
     def forward(ctx: Any, *inputs: Any) -> Any:
         # One object, or none.
         for numbers in inputs[tensors:]:
             inputs = (*inputs[:tensors], *numbers)
+        inputs = (*inputs, *defaults[len(inputs) :])
         output = raw(*inputs)
         save(ctx, inputs, output)
         return output[0] if several else output
@@ -355,6 +359,11 @@ def _function(title: str, forward: Callable[..., Any], backward: Backward) -> Ca
     function._backward_cls.apply = backward  # type: ignore[attr-defined]
     # Where `Function.apply` is Python's it asks for functorch's transforms, which callers have done: C's is below it.
     return super(torch.autograd.Function, function).apply  # type: ignore[misc]
+
+
+def _defaults(operator: Any) -> list[Any]:
+    """Of each input what it is where it is left out; `None` where it may not be."""
+    return [argument.default_value for argument in operator._schema.arguments]
 
 
 def _functorch(
@@ -402,7 +411,7 @@ def _public(
     own = library(namespace)
     schema = str(operator._schema)
     own.define(opname + schema[schema.index("(") :])
-    defaults = [argument.default_value for argument in operator._schema.arguments]
+    defaults = _defaults(operator)
 
     def with_autograd(*inputs: Any) -> Any:
         # The dispatcher leaves out trailing inputs that equal their defaults.

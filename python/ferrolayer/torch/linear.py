@@ -18,13 +18,19 @@ Activation = Literal["relu", "prelu"] | None
 _ACTIVATIONS = {None: 0, "relu": 1, "prelu": 2}
 _RELU, _PRELU = 1, 2
 
+Precision = Literal["f32", "f32_split", "tf32"]
+#: What the operators call the ways in which products of float32 are made, and which they take where none is named.
+_PRECISIONS = {"f32": 0, "f32_split": 1, "tf32": 2}
+_DEFAULT = "f32_split"
 
-def _fake_linear(x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
+
+def _fake_linear(x: Tensor, w: Tensor, b: Tensor | None, precision: int = 1) -> Tensor:
     return x.new_empty(x.shape[0], w.shape[0])
 
 
-def _fake_linear_backward(dy: Tensor, x: Tensor, w: Tensor, *needs: bool) -> tuple[Tensor, Tensor, Tensor]:
-    dx, dw, db = needs
+def _fake_linear_backward(
+    dy: Tensor, x: Tensor, w: Tensor, dx: bool, dw: bool, db: bool, precision: int = 1
+) -> tuple[Tensor, Tensor, Tensor]:
     return x.new_empty(x.shape if dx else 0), w.new_empty(w.shape if dw else 0), w.new_empty(w.shape[:1] if db else 0)
 
 
@@ -34,7 +40,8 @@ def _linear_backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, Tensor | None
     if is_grad_enabled():
         dx, dw, db = differentiably(torch.nn.functional.linear, (x, w, _any_bias(w)), needs, dy)
         return dx, dw, db
-    dx, dw, db = _raw_linear_backward(dy, x, w, *needs)
+    # No number: the call named no precision.
+    dx, dw, db = _raw_linear_backward(dy, x, w, *needs, *getattr(ctx, "numbers", ()))
     needs_dx, needs_dw, needs_db = needs
     return dx if needs_dx else None, dw if needs_dw else None, db if needs_db else None
 
@@ -50,7 +57,7 @@ def _any_bias(w: Tensor) -> Tensor:
 
 
 def _fake(
-    x: Tensor, w: Tensor, b: Tensor | None, alpha: Tensor | None, activation: int, save: bool
+    x: Tensor, w: Tensor, b: Tensor | None, alpha: Tensor | None, activation: int, save: bool, precision: int = 1
 ) -> tuple[Tensor, Tensor]:
     y = x.new_empty(x.shape[0], w.shape[0])
     if activation != _PRELU or not save:
@@ -59,9 +66,18 @@ def _fake(
 
 
 def _fake_backward(
-    dy: Tensor, x: Tensor, w: Tensor, alpha: Tensor | None, saved: Tensor, activation: int, *needs: bool
+    dy: Tensor,
+    x: Tensor,
+    w: Tensor,
+    alpha: Tensor | None,
+    saved: Tensor,
+    activation: int,
+    dx: bool,
+    dw: bool,
+    db: bool,
+    dalpha: bool,
+    precision: int = 1,
 ) -> tuple[Tensor, ...]:
-    dx, dw, db, dalpha = needs
     return (
         x.new_empty(x.shape if dx else 0),
         w.new_empty(w.shape if dw else 0),
@@ -76,7 +92,7 @@ def _computed(x: Tensor) -> torch.dtype:
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    x, w, b, alpha, ctx.activation, _ = inputs
+    x, w, b, alpha, ctx.activation, _, ctx.precision = inputs
     y, saved = output
     kept = (x, w, b, alpha, y if ctx.activation == _RELU else saved)
     ctx.save_for_backward(*kept)
@@ -90,7 +106,7 @@ def _backward(ctx: Any, dy: Tensor | None, _: Any = None) -> tuple[Tensor | None
     needs = ctx.needs_input_grad[:4]
     if is_grad_enabled():
         return differentiably(lambda *inputs: reference(*inputs, ctx.activation), (x, w, b, alpha), needs, dy)
-    dx, dw, db, dalpha = _raw_backward(dy, x, w, alpha, saved, ctx.activation, *needs)
+    dx, dw, db, dalpha = _raw_backward(dy, x, w, alpha, saved, ctx.activation, *needs, ctx.precision)
     needs_dx, needs_dw, needs_db, needs_dalpha = needs
     return (
         dx if needs_dx else None,
@@ -134,6 +150,7 @@ def linear(
     *,
     activation: Activation = None,
     alpha: Tensor | None = None,
+    precision: Precision = _DEFAULT,
 ) -> Tensor:
     """`act(x · weightᵀ + bias)`, as `torch.nn.functional.linear`, with an activation in the same pass.
 
@@ -144,50 +161,70 @@ def linear(
         activation: `None`, "relu" or "prelu".
         alpha: PReLU's slopes, `(1,)` or `(out_features,)`. Where `x` is of 16 bits they may be of the same type, or
             float32.
+        precision: how products of float32 are made on a GPU, in both passes: "f32" by float32 arithmetic; "f32_split"
+            by Hopper's tensor cores where that is faster, with errors no larger than those of "f32"; "tf32" by Hopper's
+            tensor cores with each factor rounded to 11 binary digits. Where there are no such kernels, and of other
+            types, all are the same. PyTorch's own setting, `torch.set_float32_matmul_precision` or `allow_tf32`, is not
+            looked at, but where gradients are themselves differentiable (`create_graph=True`), which PyTorch's
+            operations compute.
 
     Returns:
         `(*, out_features)`.
     """
     if activation is None and alpha is None and not is_dynamo_compiling() and input.dim() == 2:
-        y = _plain_eager(input, weight, bias)
+        if precision == _DEFAULT:
+            # What the operator has for default need not be handed over.
+            y = _plain_eager(input, weight, bias)
+        elif precision in _PRECISIONS:
+            y = _plain_eager(input, weight, bias, _PRECISIONS[precision])
+        else:
+            y = None
         if y is not None:
             return y  # type: ignore[no-any-return]
-    return _linear(input, weight, bias, activation, alpha)
+    return _linear(input, weight, bias, activation, alpha, precision)
 
 
-def _linear(x: Tensor, w: Tensor, b: Tensor | None, activation: Activation, alpha: Tensor | None) -> Tensor:
+def _linear(
+    x: Tensor, w: Tensor, b: Tensor | None, activation: Activation, alpha: Tensor | None, precision: Precision
+) -> Tensor:
     """`linear` of anything that it takes, and its refusals."""
     if activation not in _ACTIVATIONS:
         raise ValueError(f"linear: activation must be None, 'relu' or 'prelu', but got {activation!r}")
     if (alpha is not None) != (activation == "prelu"):
         raise ValueError("linear: alpha goes with activation='prelu', and only with it")
+    _check_precision("linear", precision)
     x, w, b = lower_precision(x.device, x, w, b)
     if w.dim() == 1 and x.dim() > 0 and b is None:
         # PyTorch's weight of one output, whose dimension the result then lacks.
-        return _linear(x, w.unsqueeze(0), None, activation, alpha).squeeze(-1)
+        return _linear(x, w.unsqueeze(0), None, activation, alpha, precision).squeeze(-1)
     if b is not None and b.dim() < 2 and b.numel() == 1 and w.dim() == 2:
         b = b.reshape(1).expand(w.shape[0])
     if alpha is not None and alpha.dtype is not _computed(x):
         alpha = alpha.to(_computed(x))
     _check(x, w, b, alpha)
     rows = x if x.dim() == 2 else x.unsqueeze(0) if x.dim() == 1 else x.flatten(0, -2)
-    number = _ACTIVATIONS[activation]
+    number, made = _ACTIVATIONS[activation], _PRECISIONS[precision]
     arguments = (rows, w, b, alpha, number)
     if w.numel() == 0:
         # Sums of nothing, and of no outputs, are none of the kernels' business.
         y = reference(*arguments)
     elif is_compiling() or transforming():
-        y = plain(rows, w, b) if activation is None else dense(*arguments, True)[0]
+        y = plain(rows, w, b, made) if activation is None else dense(*arguments, True, made)[0]
     elif activation is None:
         # Autocast is done with, where it may be that this does not serve.
-        y = _plain_eager(rows, w, b)
-        y = plain(rows, w, b) if y is None else y
+        y = _plain_eager(rows, w, b, made)
+        y = plain(rows, w, b, made) if y is None else y
     elif wants_gradient(arguments):
-        y = _eager(*arguments, True)
-        y = dense.apply(*arguments, True)[0] if y is None else y
+        y = _eager(*arguments, True, made)
+        y = dense.apply(*arguments, True, made)[0] if y is None else y
     else:
-        y = _raw(*arguments, False)[0]
+        y = _raw(*arguments, False, made)[0]
     return y if x.dim() == 2 else y.view(*x.shape[:-1], w.shape[0])
+
+
+def _check_precision(who: str, precision: Precision) -> None:
+    if precision not in _PRECISIONS:
+        raise ValueError(f"{who}: precision must be 'f32', 'f32_split' or 'tf32', but got {precision!r}")
 
 
 def _check(x: Tensor, w: Tensor, b: Tensor | None, alpha: Tensor | None) -> None:
@@ -219,6 +256,9 @@ class Linear(torch.nn.Linear):
         activation: ``None``, ``"relu"`` or ``"prelu"``. Default: ``None``
         num_parameters: with ``"prelu"``, number of slopes: 1, or ``out_features``. Default: 1
         init: with ``"prelu"``, what the slopes are at first. Default: 0.25
+        precision: how products of float32 are made on a GPU, forward and backward: ``"f32"``, ``"f32_split"`` or
+            ``"tf32"``, see `ferrolayer.torch.functional.linear`. An attribute, which may be set at any time, of a layer
+            that `replace` has made too. Default: ``"f32_split"``
 
     Shape:
         Input: ``(*, in_features)``. Output: ``(*, out_features)``.
@@ -231,7 +271,9 @@ class Linear(torch.nn.Linear):
             ``"prelu"`` the ``state_dict`` is `torch.nn.Linear`'s.
     """
 
+    # Also of layers that have no attribute of this name: PyTorch's own that `replace` swapped, and pickled ones.
     activation: Activation = None
+    precision: Precision = _DEFAULT
 
     def __init__(
         self,
@@ -244,13 +286,16 @@ class Linear(torch.nn.Linear):
         activation: Activation = None,
         num_parameters: int = 1,
         init: float = 0.25,
+        precision: Precision = _DEFAULT,
     ) -> None:
         if activation not in _ACTIVATIONS:
             raise ValueError(f"Linear: activation must be None, 'relu' or 'prelu', but got {activation!r}")
         if activation == "prelu" and num_parameters not in (1, out_features):
             raise ValueError(f"Linear: num_parameters must be 1 or {out_features}, but got {num_parameters}")
+        _check_precision("Linear", precision)
         super().__init__(in_features, out_features, bias, device, dtype)
         self.activation = activation
+        self.precision = precision
         self.init = init
         if activation == "prelu":
             self.alpha = torch.nn.Parameter(torch.full((num_parameters,), init, device=device, dtype=dtype))
@@ -262,9 +307,9 @@ class Linear(torch.nn.Linear):
 
     def forward(self, input: Tensor) -> Tensor:
         if self.activation is None:
-            return linear(input, self.weight, self.bias)
+            return linear(input, self.weight, self.bias, precision=self.precision)
         alpha = self.slopes if self.activation == "prelu" else None
-        return linear(input, self.weight, self.bias, activation=self.activation, alpha=alpha)
+        return linear(input, self.weight, self.bias, activation=self.activation, alpha=alpha, precision=self.precision)
 
     @property
     def slopes(self) -> Tensor:
@@ -274,4 +319,6 @@ class Linear(torch.nn.Linear):
 
     def extra_repr(self) -> str:
         text = super().extra_repr()
-        return text if self.activation is None else f"{text}, activation={self.activation!r}"
+        if self.activation is not None:
+            text += f", activation={self.activation!r}"
+        return text if self.precision == _DEFAULT else f"{text}, precision={self.precision!r}"

@@ -1,6 +1,6 @@
 //! The fully connected layer with its activation.
 
-use ferrolayer::ops::dense::{self, Activation, Gradients, Saved};
+use ferrolayer::ops::dense::{self, Activation, Gradients, Precision, Saved};
 use ferrolayer::{Real, Tensor};
 use ferrolayer_torch::{AnyTensor, Arguments, Error, Operator, Outputs, Result, with_real};
 
@@ -12,8 +12,8 @@ pub struct Forward;
 pub struct Backward;
 
 impl Operator for Forward {
-    const SCHEMA: &'static str = "dense(Tensor x, Tensor w, Tensor? b, Tensor? alpha, int activation, bool save) \
-                                  -> (Tensor y, Tensor saved)";
+    const SCHEMA: &'static str = "dense(Tensor x, Tensor w, Tensor? b, Tensor? alpha, int activation, bool save, \
+                                  int precision=1) -> (Tensor y, Tensor saved)";
 
     fn call(arguments: &mut Arguments<'_>) -> Result<Outputs> {
         let x = arguments.any()?;
@@ -23,24 +23,25 @@ impl Operator for Forward {
             let alpha: Option<Tensor<<T as Real>::Compute>> = arguments.optional_tensor()?;
             let activation = activation::<T>(arguments, alpha.as_ref())?;
             let nothing = || Tensor::<<T as Real>::Compute>::empty(x.device(), &[0]);
+            let (save, precision) = (arguments.bool()?, precision(arguments)?);
             // ReLU's backward pass takes the output, which need not be given twice.
-            if matches!(activation, Activation::Prelu(_)) && arguments.bool()? {
-                let output = dense::forward(&x, &w, b.as_ref(), activation)?;
+            if matches!(activation, Activation::Prelu(_)) && save {
+                let output = dense::forward_in(precision, &x, &w, b.as_ref(), activation)?;
                 let saved = match output.saved {
                     Saved::Prelu { z } => z,
                     Saved::Identity | Saved::Relu { .. } => nothing()?,
                 };
                 return Ok((output.y, saved).into());
             }
-            Ok((dense::forward_inference(&x, &w, b.as_ref(), activation)?, nothing()?).into())
+            Ok((dense::forward_inference_in(precision, &x, &w, b.as_ref(), activation)?, nothing()?).into())
         })
     }
 }
 
 impl Operator for Backward {
     const SCHEMA: &'static str = "dense_backward(Tensor dy, Tensor x, Tensor w, Tensor? alpha, Tensor saved, \
-                                  int activation, bool need_dx, bool need_dw, bool need_db, bool need_dalpha) \
-                                  -> (Tensor, Tensor, Tensor, Tensor)";
+                                  int activation, bool need_dx, bool need_dw, bool need_db, bool need_dalpha, \
+                                  int precision=1) -> (Tensor, Tensor, Tensor, Tensor)";
 
     fn call(arguments: &mut Arguments<'_>) -> Result<Outputs> {
         let dy = arguments.any()?;
@@ -58,7 +59,7 @@ impl Operator for Backward {
             let slopes = alpha.as_ref().map_or(&[0][..], Tensor::shape);
             let mut dalpha = Wanted::<<T as Real>::Compute>::of_shape(arguments.bool()?, device, slopes)?;
             let gradients = Gradients { dx: dx.out(), dw: dw.out(), db: db.out(), dalpha: dalpha.out() };
-            dense::backward(&x, &w, activation, &saved, &dy, gradients)?;
+            dense::backward_in(precision(arguments)?, &x, &w, activation, &saved, &dy, gradients)?;
             Ok((dx.or_empty(device)?, dw.or_empty(device)?, db.or_empty(device)?, dalpha.or_empty(device)?).into())
         })
     }
@@ -74,6 +75,16 @@ fn activation<'a, T: Real>(
         (1, _) => Ok(Activation::Relu),
         (2, Some(alpha)) => Ok(Activation::Prelu(alpha)),
         (number, _) => Err(wrong("activation", number.to_string(), "0 (none), 1 (ReLU) or, with alpha, 2 (PReLU)")),
+    }
+}
+
+/// `int precision`, of f32's products: 0 for f32 arithmetic, 1 for parts, 2 for tf32.
+pub fn precision(arguments: &mut Arguments<'_>) -> Result<Precision> {
+    match arguments.int()? {
+        0 => Ok(Precision::F32),
+        1 => Ok(Precision::F32Split),
+        2 => Ok(Precision::Tf32),
+        number => Err(wrong("precision", number.to_string(), "0 (f32), 1 (f32_split) or 2 (tf32)")),
     }
 }
 
