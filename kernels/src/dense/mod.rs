@@ -51,6 +51,19 @@ pub const LARGE: u32 = 128;
 /// Side of the small tiles: a thread computes 8 × 4 elements.
 pub const SMALL: u32 = 64;
 
+/// The sizes of a matrix that a kernel splits or turns.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sizes {
+    /// Its rows.
+    pub rows: u32,
+    /// Its columns.
+    pub columns: u32,
+}
+
+// SAFETY: `repr(C)` with only `u32` inside: no padding, no pointers, the same layout on host and device.
+unsafe impl KernelParam for Sizes {}
+
 /// Threads of a block that computes a tile.
 pub const fn block(side: u32) -> u32 {
     2 * side

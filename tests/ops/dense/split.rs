@@ -6,10 +6,10 @@ use ferrolayer::device::GpuBuffer;
 use ferrolayer::ops::dense::Precision;
 use kernels::dense::split::{
     BLOCK, BLOCKS, COLUMNS, DenseDwSplit, DenseDxSplit, DenseForwardSplit, DenseSplit, LIMIT, PARTS, PRODUCT_SCALE,
-    Sizes, shared_bytes,
+    shared_bytes,
 };
 use kernels::dense::wgmma::{self, DEPTH, ROWS, operand_box};
-use kernels::dense::{IDENTITY, Shape};
+use kernels::dense::{IDENTITY, Shape, Sizes};
 
 use super::launches::{OP, buffer, gpu};
 use super::*;

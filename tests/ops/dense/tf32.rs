@@ -5,11 +5,9 @@ use cuda_std::launch::{Launch, LaunchDims};
 use cuda_std::tensor_map::TensorMap;
 use ferrolayer::device::GpuBuffer;
 use ferrolayer::ops::dense::Precision;
-use kernels::dense::tf32::{
-    BLOCK, BLOCKS, DEPTH, DenseTf32, DenseTf32Turn, DenseTf32Turning, PIECE, Sizes, operand_box,
-};
+use kernels::dense::tf32::{BLOCK, BLOCKS, DEPTH, DenseTf32, DenseTf32Turn, DenseTf32Turning, PIECE, operand_box};
 use kernels::dense::wgmma::{self, ROWS, cluster, sharing};
-use kernels::dense::{IDENTITY, Shape};
+use kernels::dense::{IDENTITY, Shape, Sizes};
 
 use super::launches::{OP, buffer, finish, gpu};
 use super::*;

@@ -316,7 +316,9 @@ impl<T: Real> OnGpu for Backward<'_, T> {
                     let into = split.is_split().then_some(&mut parts as MemoryMut<'_>);
                     let product = GradientProduct { dz, other: w, out: &mut *dx, parts: into, refused: None, beta };
                     // SAFETY: as below; `dz` and `w` were split.
-                    unsafe { S::dx_split(gpu, split, [&dz_parts, &w_parts], &mut refusals, product)? };
+                    unsafe {
+                        S::gradient_split(gpu, split, Product::Dx, [&dz_parts, &w_parts], &mut refusals, product)?
+                    };
                 }
                 let split = dx_split.as_ref().map(|split| (split, refusals.any()));
                 let refused = split.map(|(_, refused)| refused);
@@ -333,7 +335,9 @@ impl<T: Real> OnGpu for Backward<'_, T> {
                     let into = split.is_split().then_some(&mut parts as MemoryMut<'_>);
                     let product = GradientProduct { dz, other: x, out: &mut *dw, parts: into, refused: None, beta };
                     // SAFETY: as below; `dz` and `x` were split.
-                    unsafe { S::dw_split(gpu, split, [&dz_parts, &x_parts], &mut refusals, product)? };
+                    unsafe {
+                        S::gradient_split(gpu, split, Product::Dw, [&dz_parts, &x_parts], &mut refusals, product)?
+                    };
                 }
                 let split = dw_split.as_ref().map(|split| (split, refusals.any()));
                 let refused = split.map(|(_, refused)| refused);

@@ -7,7 +7,7 @@ pub(super) mod tf32;
 use std::cell::RefCell;
 
 use kernels::dense::mma::{PIECE, WIDE};
-use kernels::dense::{DenseDw, DenseDwMma, DenseDx, DenseDxMma, DenseForward, DenseForwardMma, LARGE, SMALL};
+use kernels::dense::{DenseDw, DenseDwMma, DenseDx, DenseDxMma, DenseForward, DenseForwardMma, LARGE, SMALL, Sizes};
 
 use super::gpu::{Memory, MemoryMut};
 use super::plan::{Plan, Tile};
@@ -17,6 +17,11 @@ use crate::{Result, bf16, f16};
 
 /// Plans that a thread remembers, a small network's, forward and backward: ranking takes up to 4 µs, as long as a launch.
 type Plans<K> = RefCell<Recent<K, Option<Plan>, 16>>;
+
+/// A matrix' sizes as kernels have them.
+fn sizes([rows, columns]: [usize; 2]) -> Sizes {
+    Sizes { rows: rows as u32, columns: columns as u32 }
+}
 
 /// What a forward product takes, as the kernels name it.
 pub(super) struct ForwardProduct<'a, S> {

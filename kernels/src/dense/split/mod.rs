@@ -13,6 +13,7 @@
 
 use cuda_std::prelude::*;
 
+use super::Sizes;
 use super::order::divide;
 use super::quad::Quad;
 use super::wgmma::{DEPTH, ROWS};
@@ -47,19 +48,6 @@ pub const fn shared_bytes() -> u32 {
 /// Elements that a thread takes and stores at once, and how often before it goes on.
 const PIECE: u32 = 8;
 const UNROLLED: u32 = 2;
-
-/// The sizes of a matrix.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sizes {
-    /// Its rows.
-    pub rows: u32,
-    /// Its columns.
-    pub columns: u32,
-}
-
-// SAFETY: `repr(C)` with only `u32` inside: no padding, no pointers, the same layout on host and device.
-unsafe impl KernelParam for Sizes {}
 
 impl Sizes {
     /// Rows and columns of each part in memory.

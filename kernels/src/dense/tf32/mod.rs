@@ -10,6 +10,7 @@
 
 use cuda_std::prelude::*;
 
+use super::Sizes;
 use super::order::divide;
 use super::quad::Quad;
 
@@ -37,19 +38,6 @@ const SIDE: u32 = warp::WARP_SIZE;
 /// Elements from a row of it to the next in shared memory: odd, so that a column's are in banks of their own.
 const PITCH: u32 = SIDE + 1;
 const WARPS: u32 = BLOCK / warp::WARP_SIZE;
-
-/// The sizes of a matrix.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sizes {
-    /// Its rows.
-    pub rows: u32,
-    /// Its columns.
-    pub columns: u32,
-}
-
-// SAFETY: `repr(C)` with only `u32` inside: no padding, no pointers, the same layout on host and device.
-unsafe impl KernelParam for Sizes {}
 
 impl Sizes {
     /// Rows and columns of the turned matrix in memory: rows are whole pieces, with zeros at their ends.

@@ -4,9 +4,9 @@
 //! the same sizes get the same one on every GPU that has these kernels.
 
 use cuda_std::launch::LaunchDims;
-use kernels::dense::split::{self, MOST_DEPTH, Sizes};
+use kernels::dense::split::{self, MOST_DEPTH};
 use kernels::dense::wgmma::{self, DEPTH};
-use kernels::dense::{LARGE, Shape};
+use kernels::dense::{LARGE, Shape, Sizes};
 
 use super::{MULTIPROCESSORS, Plan, Tile};
 

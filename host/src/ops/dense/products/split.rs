@@ -5,15 +5,14 @@ use std::cell::RefCell;
 use cuda_std::element::Storage;
 use cuda_std::launch::{DeviceMemory, LaunchDims};
 use cuda_std::tensor_map::TensorMap;
-use kernels::dense::split::{
-    BLOCK, BLOCKS, COLUMNS, DenseDwSplit, DenseDxSplit, DenseForwardSplit, DenseSplit, PARTS, Sizes,
-};
+use kernels::dense::Sizes;
+use kernels::dense::split::{BLOCK, BLOCKS, COLUMNS, DenseDwSplit, DenseDxSplit, DenseForwardSplit, DenseSplit, PARTS};
 use kernels::dense::wgmma::{ROWS, operand_box};
 
 use super::super::Precision;
-use super::super::gpu::{Memory, MemoryMut};
+use super::super::gpu::{Memory, MemoryMut, Product};
 use super::super::plan::Plan;
-use super::{ForwardProduct, GradientProduct, Plans};
+use super::{ForwardProduct, GradientProduct, Plans, sizes};
 use crate::device::{Gpu, GpuSliceMut};
 use crate::{Result, bf16, f16};
 
@@ -29,10 +28,6 @@ pub struct Operand<'a, S> {
 pub fn room([rows, columns]: [usize; 2]) -> usize {
     let padded = sizes([rows, columns]).padded() as usize;
     (PARTS as usize * padded * size_of::<bf16>()).div_ceil(size_of::<f32>())
-}
-
-fn sizes([rows, columns]: [usize; 2]) -> Sizes {
-    Sizes { rows: rows as u32, columns: columns as u32 }
 }
 
 impl<'a, S: Storage> Operand<'a, S> {
@@ -101,27 +96,14 @@ pub trait Splits: Storage {
         unreachable!("{NEVER}")
     }
 
-    /// Queues `dx`, of the parts of `dz` and `w`.
+    /// Queues `dx`, of the parts of `dz` and `w`, or `dw`, of those of `dz` and `x`.
     ///
     /// # Safety
     /// As [`Splits::forward_split`].
-    unsafe fn dx_split<'a>(
+    unsafe fn gradient_split<'a>(
         _: &Gpu,
         _: &Plan,
-        _: [&'a Operand<'_, Self>; 2],
-        _: &'a mut Refusals<'_>,
-        _: GradientProduct<'a, Self>,
-    ) -> Result<()> {
-        unreachable!("{NEVER}")
-    }
-
-    /// Queues `dw`, of the parts of `dz` and `x`.
-    ///
-    /// # Safety
-    /// As [`Splits::forward_split`].
-    unsafe fn dw_split<'a>(
-        _: &Gpu,
-        _: &Plan,
+        _: Product,
         _: [&'a Operand<'_, Self>; 2],
         _: &'a mut Refusals<'_>,
         _: GradientProduct<'a, Self>,
@@ -197,36 +179,31 @@ impl Splits for f32 {
         unsafe { gpu.launch(dims, kernel) }
     }
 
-    unsafe fn dx_split<'a>(
+    unsafe fn gradient_split<'a>(
         gpu: &Gpu,
         plan: &Plan,
-        [dz, w]: [&'a Operand<'_, Self>; 2],
+        gradient: Product,
+        [dz, other]: [&'a Operand<'_, Self>; 2],
         refusals: &'a mut Refusals<'_>,
         product: GradientProduct<'a, Self>,
     ) -> Result<()> {
-        let GradientProduct { out: dx, parts, beta, .. } = product;
-        let Maps { dims, maps: [dz_map, w_map] } = Maps::new(gpu, plan, (dz, true), (w, false))?;
-        let (dz, w, refused, refusals) = (&dz.parts, &w.parts, &mut refusals.any, &refusals.each);
+        let GradientProduct { out, parts, beta, .. } = product;
+        let of_dx = gradient == Product::Dx;
+        let Maps { dims, maps: [dz_map, other_map] } = Maps::new(gpu, plan, (dz, of_dx), (other, false))?;
+        let (dz, other, refused, refusals) = (&dz.parts, &other.parts, &mut refusals.any, &refusals.each);
         let (shape, splits) = (plan.shape, plan.splits);
-        let kernel = DenseDxSplit { dz, w, refusals, refused, dx, parts, shape, splits, beta, dz_map, w_map };
         // SAFETY: as for `forward_split`.
-        unsafe { gpu.launch(dims, kernel) }
-    }
-
-    unsafe fn dw_split<'a>(
-        gpu: &Gpu,
-        plan: &Plan,
-        [dz, x]: [&'a Operand<'_, Self>; 2],
-        refusals: &'a mut Refusals<'_>,
-        product: GradientProduct<'a, Self>,
-    ) -> Result<()> {
-        let GradientProduct { out: dw, parts, beta, .. } = product;
-        let Maps { dims, maps: [dz_map, x_map] } = Maps::new(gpu, plan, (dz, false), (x, false))?;
-        let (dz, x, refused, refusals) = (&dz.parts, &x.parts, &mut refusals.any, &refusals.each);
-        let (shape, splits) = (plan.shape, plan.splits);
-        let kernel = DenseDwSplit { dz, x, refusals, refused, dw, parts, shape, splits, beta, dz_map, x_map };
-        // SAFETY: as for `forward_split`.
-        unsafe { gpu.launch(dims, kernel) }
+        unsafe {
+            if of_dx {
+                let (w, dx, w_map) = (other, out, other_map);
+                let kernel = DenseDxSplit { dz, w, refusals, refused, dx, parts, shape, splits, beta, dz_map, w_map };
+                gpu.launch(dims, kernel)
+            } else {
+                let (x, dw, x_map) = (other, out, other_map);
+                let kernel = DenseDwSplit { dz, x, refusals, refused, dw, parts, shape, splits, beta, dz_map, x_map };
+                gpu.launch(dims, kernel)
+            }
+        }
     }
 }
 

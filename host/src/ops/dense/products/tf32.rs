@@ -5,23 +5,19 @@ use std::cell::RefCell;
 use cuda_std::element::Storage;
 use cuda_std::launch::LaunchDims;
 use kernels::dense::Shape;
-use kernels::dense::tf32::{BLOCK, BLOCKS, DenseTf32, DenseTf32Turn, DenseTf32Turning, Sizes, operand_box};
+use kernels::dense::tf32::{BLOCK, BLOCKS, DenseTf32, DenseTf32Turn, DenseTf32Turning, operand_box};
 use kernels::dense::wgmma::{ROWS, sharing};
 
 use super::super::Precision;
 use super::super::gpu::{Memory, MemoryMut, Product};
 use super::super::plan::{Plan, Tile, Way};
-use super::{ForwardProduct, GradientProduct, Plans};
+use super::{ForwardProduct, GradientProduct, Plans, sizes};
 use crate::device::Gpu;
 use crate::{Result, bf16, f16};
 
 /// Elements of a workspace that a turned matrix takes.
 pub fn room(shape: [usize; 2]) -> usize {
     sizes(shape).room() as usize
-}
-
-fn sizes([rows, columns]: [usize; 2]) -> Sizes {
-    Sizes { rows: rows as u32, columns: columns as u32 }
 }
 
 /// The element types, of which only f32 is multiplied as another.
