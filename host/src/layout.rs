@@ -3,7 +3,8 @@
 use smallvec::SmallVec;
 
 /// A number for each dimension: without an allocation for as many dimensions as tensors have.
-pub(crate) type Dims = SmallVec<[usize; 6]>;
+/// Of more than four dimensions, which no image has, it takes an allocation.
+pub(crate) type Dims = SmallVec<[usize; 4]>;
 
 /// The order in memory that image ops have kernels for; other tensors have the first alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Hash)]

@@ -40,8 +40,17 @@ pub struct Tensor<T: Element> {
     shape: Dims,
     /// In elements, for each dimension; together they name each element of the storage once.
     strides: Dims,
+    /// Together, so that a tensor is small: it is moved often, and what is larger than 128 bytes is moved by a call.
+    held: Arc<Held<T>>,
+}
+
+const _: () = assert!(size_of::<Tensor<f32>>() <= 96);
+
+/// A device and what a tensor has there.
+#[derive(Debug)]
+struct Held<T: Element> {
     device: Device,
-    storage: Arc<Storage<T>>,
+    storage: Storage<T>,
 }
 
 #[derive(Debug)]
@@ -159,7 +168,7 @@ impl<T: Element> Tensor<T> {
     /// # Errors
     /// A device's own errors.
     pub fn empty_like(&self) -> Result<Self> {
-        self.empty_like_on(&self.device)
+        self.empty_like_on(&self.held.device)
     }
 
     /// As [`Tensor::empty_like`], on another device and perhaps of another type.
@@ -169,7 +178,8 @@ impl<T: Element> Tensor<T> {
     }
 
     fn new(device: &Device, shape: &[usize], strides: Dims, storage: Storage<T>) -> Self {
-        Self { shape: Dims::from_slice(shape), strides, device: device.clone(), storage: Arc::new(storage) }
+        let held = Arc::new(Held { device: device.clone(), storage });
+        Self { shape: Dims::from_slice(shape), strides, held }
     }
 
     /// The size of each dimension; `[]` for a scalar.
@@ -234,7 +244,7 @@ impl<T: Element> Tensor<T> {
         if let Some(strides) = layout.dims(&self.shape).filter(|_| self.is_in(layout)) {
             return Ok(Self { strides, ..self.clone() });
         }
-        let mut copy = Self::empty_in(&self.device, &self.shape, layout)?;
+        let mut copy = Self::empty_in(&self.held.device, &self.shape, layout)?;
         crate::ops::permute::copy(self, &mut copy)?;
         Ok(copy)
     }
@@ -251,7 +261,7 @@ impl<T: Element> Tensor<T> {
 
     /// Where the elements are.
     pub fn device(&self) -> &Device {
-        &self.device
+        &self.held.device
     }
 
     /// The same elements, in row-major order, under another shape; nothing is copied.
@@ -286,7 +296,7 @@ impl<T: Element> Tensor<T> {
     /// # Errors
     /// [`Error::Device`] from [`Device::Shapes`], where there is nothing to copy; a device's own errors.
     pub fn to(&self, device: &Device) -> Result<Self> {
-        if self.device == *device {
+        if self.held.device == *device {
             return Ok(self.clone());
         }
         let storage = match device {
@@ -298,7 +308,7 @@ impl<T: Element> Tensor<T> {
 
     /// The elements in the order in which they are in memory.
     fn memory(&self) -> Result<Vec<T>> {
-        match &*self.storage {
+        match &self.held.storage {
             Storage::Cpu(values) => Ok(values.as_slice().to_vec()),
             Storage::Gpu(buffer) => buffer.download(),
             Storage::Nothing => Err(self.elsewhere("Tensor::to_vec", "a device with memory")),
@@ -367,7 +377,7 @@ impl<T: Element> Tensor<T> {
     /// # Errors
     /// [`Error::Device`] when the tensor is elsewhere.
     pub fn host(&self) -> Result<&[T]> {
-        match &*self.storage {
+        match &self.held.storage {
             Storage::Cpu(values) => Ok(values.as_slice()),
             Storage::Gpu(_) | Storage::Nothing => Err(self.elsewhere("Tensor::host", "the CPU")),
         }
@@ -378,7 +388,7 @@ impl<T: Element> Tensor<T> {
     /// # Errors
     /// [`Error::Device`] when the tensor is elsewhere.
     pub fn host_mut(&mut self) -> Result<&mut [T]> {
-        if !matches!(*self.storage, Storage::Cpu(_)) {
+        if !matches!(self.held.storage, Storage::Cpu(_)) {
             return Err(self.elsewhere("Tensor::host_mut", "the CPU"));
         }
         match self.storage_mut()? {
@@ -395,7 +405,7 @@ impl<T: Element> Tensor<T> {
     /// # Errors
     /// [`Error::Device`] when the tensor is not on a GPU, [`Error::DType`] when it does not hold `U`.
     pub fn gpu<U: Element>(&self, op: &'static str, argument: &'static str) -> Result<&GpuBuffer<U>> {
-        let Storage::Gpu(buffer) = &*self.storage else {
+        let Storage::Gpu(buffer) = &self.held.storage else {
             return Err(self.elsewhere(op, "a GPU"));
         };
         buffer.keep_for_graph();
@@ -421,31 +431,31 @@ impl<T: Element> Tensor<T> {
 
     /// The storage with this tensor as its only owner: copied first where it is shared.
     fn storage_mut(&mut self) -> Result<&mut Storage<T>> {
-        if Arc::get_mut(&mut self.storage).is_none() {
+        if Arc::get_mut(&mut self.held).is_none() {
             // A copy would leave the graph with the old memory, which nobody would write again.
-            if let (Storage::Gpu(buffer), Device::Gpu(gpu)) = (&*self.storage, &self.device)
+            if let (Storage::Gpu(buffer), Device::Gpu(gpu)) = (&self.held.storage, &self.held.device)
                 && (buffer.is_in_graph() || gpu.is_recording())
             {
                 return Err(Error::Recording {
                     during: format!("writing to a tensor {:?} that a graph uses and another tensor shares", self.shape),
                 });
             }
-            let mut copy = Storage::empty(&self.device, &self.shape, &self.strides)?;
-            match (&*self.storage, &mut copy) {
+            let mut copy = Storage::empty(&self.held.device, &self.shape, &self.strides)?;
+            match (&self.held.storage, &mut copy) {
                 (Storage::Cpu(from), Storage::Cpu(to)) => to.as_mut_slice().copy_from_slice(from.as_slice()),
                 (Storage::Gpu(from), Storage::Gpu(to)) => to.copy_from(from)?,
                 _ => {}
             }
-            self.storage = Arc::new(copy);
+            self.held = Arc::new(Held { device: self.held.device.clone(), storage: copy });
         }
-        Ok(Arc::get_mut(&mut self.storage).expect("a new allocation has one owner"))
+        Ok(&mut Arc::get_mut(&mut self.held).expect("a new allocation has one owner").storage)
     }
 
     fn elsewhere(&self, op: &'static str, expected: &str) -> Error {
-        Error::Device { op, argument: "self", got: self.device.to_string(), expected: expected.into() }
+        Error::Device { op, argument: "self", got: self.held.device.to_string(), expected: expected.into() }
     }
 
     fn wrong_type<U: Element>(&self, op: &'static str, argument: &'static str) -> Error {
-        Error::DType { op, argument, got: T::DTYPE, device: self.device.to_string(), expected: U::DTYPE.name() }
+        Error::DType { op, argument, got: T::DTYPE, device: self.held.device.to_string(), expected: U::DTYPE.name() }
     }
 }

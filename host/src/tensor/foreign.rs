@@ -60,7 +60,7 @@ impl<T: Element> Tensor<T> {
     ///
     /// `None`, and the tensor dropped, where the memory is the device's own, or another tensor or a graph has it too.
     pub fn into_foreign(self) -> Option<Foreign> {
-        match Arc::into_inner(self.storage)? {
+        match Arc::into_inner(self.held)?.storage {
             Storage::Cpu(memory) => memory.into_foreign(),
             Storage::Gpu(buffer) => buffer.into_foreign(),
             Storage::Nothing => None,
