@@ -154,7 +154,8 @@ fn gpu_cases() -> Vec<Case> {
         ([1, 48, 5, 4], window([2, 2])),
     ];
     let listed = cases(&[&general[..], &strips::cases(), &slide::apart(), &lanes::small()].concat());
-    let of_kernels = [slide::cases(), lanes::cases(), staged::cases(), patches::cases(), vectors::cases(), correlate::cases()];
+    let of_kernels =
+        [slide::cases(), lanes::cases(), staged::cases(), patches::cases(), vectors::cases(), correlate::cases()];
     [vec![listed], of_kernels.into()].concat().concat()
 }
 
