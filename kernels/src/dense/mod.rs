@@ -9,7 +9,7 @@
 //! products need to fill the GPU. Of 16-bit floats there is another body ([`mma`]), by tensor cores, where rows are
 //! whole pieces of 16 bytes, with entries for tiles of 128 × 256 too; and one by Hopper's tensor cores ([`wgmma`]), in PTX for
 //! `sm_90a` alone, where rows of the result are whole pieces too. There f32 goes by parts of bf16 ([`split`]) or as tf32
-//! ([`tf32`](mod@tf32)), where these are asked for. The depth can be split over the grid's z: then each split
+//! ([`tf32`](mod@tf32)), where these are asked for, or else by a body of its own ([`ffma`]). The depth can be split over the grid's z: then each split
 //! writes its sums to a part of its own, and [`dense_finish`] adds the parts in order and does the rest.
 //! `dz` is made once, with the sums of `db` and `dalpha` ([`sums`]); of the identity it is `dy`.
 //!
@@ -21,6 +21,7 @@
 //! least 1, and all are below 2³¹; [`Shape::depth_per_split`] is a multiple of [`DEPTH`] ([`mma::DEPTH`], [`wgmma::DEPTH`]); the grid is
 //! as each kernel says, that of small tiles with x and y swapped where [`columns_along_x`].
 
+pub mod ffma;
 pub mod mma;
 mod order;
 pub mod product;
