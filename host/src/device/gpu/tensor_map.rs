@@ -18,12 +18,13 @@ impl Gpu {
         }
     }
 
-    /// The map of a matrix in memory, `[rows, columns]`, for bulk copies of so many rows and columns. A copied box's pieces of
-    /// 16 bytes are swapped within 128 bytes, what is outside of the matrix is zero.
+    /// The map of a matrix in memory, `[rows, columns]`, for bulk copies of so many rows and columns. What is outside of the
+    /// matrix is zero. A copied box's pieces of 16 bytes are swapped within 128 bytes, where its rows are no longer than that;
+    /// longer ones lie as they are.
     ///
     /// # Errors
     /// [`Error::Argument`] for a matrix or a box that no map can describe (rows and boxes' rows must be multiples of 16 bytes,
-    /// the latter of at most 128), elements that are no floats, or an emulated GPU; the driver's errors.
+    /// a box has at most 256 rows and columns), elements that are no floats, or an emulated GPU; the driver's errors.
     pub fn tensor_map<T: Element>(
         &self,
         memory: &dyn DeviceMemory<T>,
@@ -66,6 +67,7 @@ impl Gpu {
         let Backend::Driver(driver) = self.backend() else {
             return Err(wrong(self.to_string(), "memory of a GPU that makes bulk copies"));
         };
+        let is_short = u64::from(box_columns) * u64::from(element.size()) <= 128;
         let array = TiledArray {
             element,
             address,
@@ -73,7 +75,7 @@ impl Gpu {
             strides: &[u64::from(columns) * u64::from(element.size())],
             box_dims: &[box_columns, box_rows],
             element_strides: None,
-            swizzle: Swizzle::Bytes128,
+            swizzle: if is_short { Swizzle::Bytes128 } else { Swizzle::None },
             l2_promotion: L2Promotion::Bytes128,
             out_of_bounds: OutOfBounds::Zero,
         };

@@ -1,4 +1,3 @@
-use cuda_std::element::Storage;
 use cuda_std::launch::{DeviceMemory, Launch, LaunchDims};
 use kernels::dense::sums::{self, DenseSlope, DenseSumAll, DenseSumColumns, Rows, STRIP};
 use kernels::dense::{
@@ -41,7 +40,7 @@ impl Sizes {
     }
 
     /// How a product is cut up, and, where its operands are taken apart, how that of their parts is: as tf32 if so asked for and
-    /// there is a way, or else by [`Products::plan`] and `Splits::split_plan`.
+    /// there is a way, or else by `Splits::split_plan`, `Pieces::ffma_plan` and [`Products::plan`].
     fn plans<S: Products>(
         self,
         gpu: &Gpu,
@@ -54,6 +53,13 @@ impl Sizes {
         if let Some(plan) = S::tf32_plan(gpu, precision, product, sizes) {
             return Ok((plan, None));
         }
+        let split = S::split_plan(gpu, precision, sizes);
+        // Where a product of parts is refused, whose plan has no pieces.
+        if split.is_none()
+            && let Some(plan) = S::ffma_plan(gpu, product, sizes)
+        {
+            return Ok((plan, None));
+        }
         let lengths = if product == Product::Forward { [inputs, inputs] } else { [outputs, inputs] };
         let plan = S::plan(sizes, lengths, gpu.hopper_multiprocessors().is_some()).ok_or_else(|| Error::Argument {
             op,
@@ -61,7 +67,7 @@ impl Sizes {
             got: format!("[{batch}, {inputs}] and [{outputs}, {inputs}]"),
             expected: "sizes below 2³¹ on a GPU".into(),
         })?;
-        Ok((plan, S::split_plan(gpu, precision, sizes)))
+        Ok((plan, split))
     }
 }
 
@@ -76,18 +82,18 @@ fn activation_code<T: Real>(activation: Activation<'_, T>) -> u32 {
 }
 
 /// What is done with the sums of a product.
-struct Finish<'a, S> {
-    out: MemoryMut<'a, S>,
-    beta: f32,
-    z: Option<MemoryMut<'a>>,
-    b: Option<Memory<'a, S>>,
-    alpha: Option<Memory<'a>>,
-    activation: u32,
+pub(super) struct Finish<'a, S> {
+    pub out: MemoryMut<'a, S>,
+    pub beta: f32,
+    pub z: Option<MemoryMut<'a>>,
+    pub b: Option<Memory<'a, S>>,
+    pub alpha: Option<Memory<'a>>,
+    pub activation: u32,
 }
 
-impl<'a, S: Storage> Finish<'a, S> {
+impl<'a, S: Products> Finish<'a, S> {
     /// `out = sum + beta * out`.
-    fn sum(out: MemoryMut<'a, S>, beta: f32) -> Self {
+    pub fn sum(out: MemoryMut<'a, S>, beta: f32) -> Self {
         Self { out, beta, z: None, b: None, alpha: None, activation: IDENTITY }
     }
 
@@ -99,6 +105,10 @@ impl<'a, S: Storage> Finish<'a, S> {
     {
         if !plan.is_split() && !of_parts.is_some_and(|(plan, _)| plan.is_split()) {
             return Ok(());
+        }
+        if plan.is_ffma() {
+            // SAFETY: as below.
+            return unsafe { S::finish_ffma(gpu, plan, self, parts) };
         }
         let (shape, splits_if_refused) = (plan.shape, plan.splits);
         let (splits, refused) = match of_parts {
@@ -133,16 +143,20 @@ impl<T: Real> OnGpu for Forward<'_, T> {
             let (plan, split) = self.sizes.plans::<S>(gpu, OP, self.precision, Product::Forward)?;
             let _why = explain::because(|| split.as_ref().unwrap_or(&plan).why());
 
-            // The workspace: the operands' parts, what their split refuses, and the parts of split products.
+            // The workspace: the operands' parts, what their split refuses, turned operands, and the parts of split products.
             let (of_x, of_w) = ([batch, inputs], [outputs, inputs]);
             let [x_room, w_room, refusals] =
                 if split.is_some() { [split::room(of_x), split::room(of_w), Refusals::ROOM] } else { [0; 3] }
                     .map(aligned);
+            let turns = plan.is_ffma();
+            let [turned_x, turned_w] = if turns { [of_x, of_w].map(tf32::room) } else { [0; 2] }.map(aligned);
             let parts = parts_of(&plan, &split);
-            let mut workspace = gpu.workspace(x_room + w_room + refusals + parts)?;
+            let mut workspace = gpu.workspace(x_room + w_room + refusals + turned_x + turned_w + parts)?;
             let (x_room, rest) = workspace.as_slice_mut().split_at(x_room);
             let (w_room, rest) = rest.split_at(w_room);
-            let (refusals, mut room) = rest.split_at(refusals);
+            let (refusals, rest) = rest.split_at(refusals);
+            let (turned_x, rest) = rest.split_at(turned_x);
+            let (turned_w, mut room) = rest.split_at(turned_w);
 
             let (mut x_parts, mut w_parts) = (Operand::new(x, of_x, x_room), Operand::new(w, of_w, w_room));
             let mut refusals = Refusals::new(refusals);
@@ -158,6 +172,15 @@ impl<T: Real> OnGpu for Forward<'_, T> {
                 }
             }
             let split = split.as_ref().map(|split| (split, refusals.any()));
+            let (mut turned_x, mut turned_w) = (turned_x.cast::<S>(), turned_w.cast::<S>());
+            if turns {
+                // SAFETY: the matrices are of these shapes, and the workspace has the room.
+                unsafe {
+                    S::turn(gpu, x, of_x, &mut turned_x)?;
+                    S::turn(gpu, w, of_w, &mut turned_w)?;
+                }
+            }
+            let (x, w): (Memory<'_, S>, Memory<'_, S>) = if turns { (&turned_x, &turned_w) } else { (x, w) };
             let parts = plan.is_split().then_some(&mut room as MemoryMut<'_>);
             let into_z = z.as_mut().map(|z| &mut **z as MemoryMut<'_>);
             let refused = split.map(|(_, refused)| refused);
@@ -233,11 +256,12 @@ impl<T: Real> OnGpu for Backward<'_, T> {
             let (dx_plan, dx_split) = sizes.plans::<S>(gpu, OP, self.precision, Product::Dx)?;
             let (dw_plan, dw_split) = sizes.plans::<S>(gpu, OP, self.precision, Product::Dw)?;
             let (dx_split, dw_split) = (dx_split.filter(|_| dx.is_some()), dw_split.filter(|_| dw.is_some()));
-            // Which operand of `dw` is turned.
+            // Which operand of `dw` is turned, and whether `dx`'s is, one after the other in the same room.
             let turns = match dw_plan.tile {
                 Tile::Tf32 { way, .. } if dw.is_some() => Some(way),
                 _ => None,
             };
+            let dx_turns = dx.is_some() && dx_plan.is_ffma();
             let of_turned = [batch, if turns == Some(Way::Left) { inputs } else { outputs }];
             let sums = Sums::new(sizes, activation);
 
@@ -253,7 +277,11 @@ impl<T: Real> OnGpu for Backward<'_, T> {
                 if dx_split.is_some() { split::room([outputs, inputs]) } else { 0 },
                 if dw_split.is_some() { split::room([batch, inputs]) } else { 0 },
                 if dx_split.is_some() || dw_split.is_some() { Refusals::ROOM } else { 0 },
-                if turns.is_some() { tf32::room(of_turned) } else { 0 },
+                if turns.is_some() { tf32::room(of_turned) } else { 0 }.max(if dx_turns {
+                    tf32::room([batch, outputs])
+                } else {
+                    0
+                }),
                 dx.as_ref()
                     .map_or(0, |_| parts_of(&dx_plan, &dx_split))
                     .max(dw.as_ref().map_or(0, |_| parts_of(&dw_plan, &dw_split))),
@@ -268,6 +296,7 @@ impl<T: Real> OnGpu for Backward<'_, T> {
             let (x_room, rest) = rest.split_at(room[5]);
             let (refusals, rest) = rest.split_at(room[6]);
             let (turned, mut parts) = rest.split_at(room[7]);
+            let mut turned = turned.cast::<S>();
 
             let mut dz = dz.cast::<S>();
             if makes_dz || db.is_some() || dalpha.is_some() {
@@ -323,6 +352,11 @@ impl<T: Real> OnGpu for Backward<'_, T> {
                 let split = dx_split.as_ref().map(|split| (split, refusals.any()));
                 let refused = split.map(|(_, refused)| refused);
                 let into = dx_plan.is_split().then_some(&mut parts as MemoryMut<'_>);
+                if dx_turns {
+                    // SAFETY: `dz` is `[N, O]`, and the workspace has the room.
+                    unsafe { S::turn(gpu, dz, [batch, outputs], &mut turned)? };
+                }
+                let dz: Memory<'_, S> = if dx_turns { &turned } else { dz };
                 let product = GradientProduct { dz, other: w, out: &mut *dx, parts: into, refused, beta };
                 // SAFETY: `dz` and `dy` are `[N, O]`, `w` `[O, I]`, `dx` `[N, I]`, and the workspace holds the plans' parts;
                 // all begin at multiples of 16 bytes.
@@ -342,7 +376,6 @@ impl<T: Real> OnGpu for Backward<'_, T> {
                 let split = dw_split.as_ref().map(|split| (split, refusals.any()));
                 let refused = split.map(|(_, refused)| refused);
                 let into = dw_plan.is_split().then_some(&mut parts as MemoryMut<'_>);
-                let mut turned = turned.cast::<S>();
                 if let Some(way) = turns {
                     let matrix = if way == Way::Left { x } else { dz };
                     // SAFETY: `dz` is `[N, O]`, `x` `[N, I]`, and the workspace has the room.

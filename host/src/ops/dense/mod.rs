@@ -48,7 +48,7 @@ pub enum Precision {
     /// Each operand is taken apart into three bf16 whose sum it is exactly; of the nine products of parts the six are made that
     /// an f32 sum can show, and every 64 terms their sum goes on in f32 arithmetic. The error is no larger than that of f32
     /// arithmetic (`docs/accuracy.md` has figures). Where an operand has an element that is not finite, or 2²⁸ and more in
-    /// magnitude, the whole product is made as by [`Precision::F32`], with the same bits. The parts take 6 bytes for each element of
+    /// magnitude, the whole product is made by f32 arithmetic, if not always in the order of [`Precision::F32`]. The parts take 6 bytes for each element of
     /// an operand while the pass runs, of memory that is kept for the next one.
     #[default]
     F32Split,

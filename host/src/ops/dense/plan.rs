@@ -1,5 +1,6 @@
 //! How a product is cut up for the GPU.
 
+mod ffma;
 mod hopper;
 mod split;
 mod tensor;
@@ -34,6 +35,12 @@ pub(super) enum Tile {
     },
     /// Of operands in parts.
     Split,
+    /// Of f32 on Hopper by FFMA: tiles that blocks take whole, those whose slices they share, and how many blocks.
+    Ffma {
+        alone: u32,
+        shared: u32,
+        blocks: u32,
+    },
     /// Of f32 as tf32: a side, the depth shared by so many blocks, which are a cluster, and which operand goes by registers.
     Tf32 {
         side: u32,
@@ -49,6 +56,7 @@ impl Tile {
             Self::Small | Self::TensorSmall => SMALL,
             Self::Hopper { columns, across, .. } => wgmma::tile(columns, across)[0],
             Self::Split => wgmma::ROWS,
+            Self::Ffma { .. } => kernels::dense::ffma::ROWS,
             Self::Tf32 { side, way: Way::Right, .. } => side,
             Self::Tf32 { .. } => wgmma::ROWS,
         }
@@ -61,6 +69,7 @@ impl Tile {
             Self::Small | Self::TensorSmall => SMALL,
             Self::Hopper { columns, across, .. } => wgmma::tile(columns, across)[1],
             Self::Split => kernels::dense::split::COLUMNS,
+            Self::Ffma { .. } => kernels::dense::ffma::COLUMNS,
             Self::Tf32 { way: Way::Right, .. } => wgmma::ROWS,
             Self::Tf32 { side, .. } => side,
         }
@@ -71,9 +80,9 @@ impl Tile {
         matches!(self, Self::TensorWide | Self::TensorLarge | Self::TensorSmall)
     }
 
-    /// Whether it is made by `wgmma`.
+    /// Whether it is made by kernels for Hopper alone, of operands as they are.
     pub fn is_hopper(self) -> bool {
-        matches!(self, Self::Hopper { .. } | Self::Tf32 { .. })
+        matches!(self, Self::Hopper { .. } | Self::Tf32 { .. } | Self::Ffma { .. })
     }
 }
 
@@ -154,6 +163,7 @@ impl Plan {
                 let cores = match tile {
                     Tile::Hopper { .. } => "Hopper's tensor cores",
                     Tile::Tf32 { .. } => "Hopper's tensor cores, as tf32,",
+                    Tile::Ffma { .. } => "Hopper's copies and f32 arithmetic",
                     _ => "tensor cores",
                 };
                 format!("{cores} in tiles of {rows}x{columns}: of all cuts this should take the least time")
@@ -163,21 +173,22 @@ impl Plan {
             (_, Tile::Hopper { together: n @ 2.., .. } | Tile::Tf32 { together: n @ 2.., .. }) => {
                 format!("the depth shared by {n} blocks of a cluster, {depth_per_split} each, so that more blocks run")
             }
+            (_, Tile::Ffma { shared: n @ 1.., .. }) => format!("the slices of the last {n} shared out evenly"),
             (1, _) => "the depth in one part".to_owned(),
             (n, _) => format!("the depth in {n} parts of {depth_per_split}, so that more blocks run"),
         };
         format!("{rows}x{columns} sums over {depth} by {tile}; {parts}")
     }
 
-    /// Whether the depth is in more than one part.
+    /// Whether the depth is in more than one part, of all tiles or of some.
     pub fn is_split(&self) -> bool {
-        self.splits > 1
+        self.splits > 1 || self.pieces() > 0
     }
 
     /// Elements of all parts; none where the depth is not split.
     pub fn parts(&self) -> usize {
-        if !self.is_split() {
-            return 0;
+        if self.splits == 1 {
+            return self.pieces();
         }
         self.splits as usize * self.shape.rows as usize * self.shape.columns as usize
     }

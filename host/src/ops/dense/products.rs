@@ -1,5 +1,6 @@
 //! The launches of the three products, on tensor cores or not: which kernel a plan and an element type mean.
 
+pub(super) mod ffma;
 mod hopper;
 pub(super) mod split;
 pub(super) mod tf32;
@@ -49,7 +50,7 @@ pub(super) struct GradientProduct<'a, S> {
 }
 
 /// The kernels of an element type.
-pub(super) trait Products: split::Splits + tf32::Turns {
+pub(super) trait Products: split::Splits + tf32::Turns + ffma::Pieces {
     /// Whether there are some for tensor cores.
     const TENSOR: bool;
 
@@ -166,7 +167,7 @@ macro_rules! products {
     )*};
 }
 products! {
-    f32, false, tf32, [];
+    f32, false, ffma, [];
     f16, true, hopper, [DenseForwardMma DenseDxMma DenseDwMma [f16]];
     bf16, true, hopper, [DenseForwardMma DenseDxMma DenseDwMma [bf16]];
 }

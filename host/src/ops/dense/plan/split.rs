@@ -76,7 +76,7 @@ impl Plan {
     }
 
     /// The product of f32 itself.
-    fn f32_time(&self) -> u64 {
+    pub(super) fn f32_time(&self) -> u64 {
         let Shape { rows, columns, depth, depth_per_split } = self.shape;
         let side = self.tile.columns();
         let tiles = u64::from(rows.div_ceil(side)) * u64::from(columns.div_ceil(side));
@@ -86,7 +86,7 @@ impl Plan {
     }
 
     /// The addition of a split product's parts.
-    fn finish_time(&self) -> u64 {
+    pub(super) fn finish_time(&self) -> u64 {
         match self.parts() as u64 {
             0 => 0,
             parts => LAUNCH + 8 * parts / PART_BYTES,
