@@ -1,6 +1,7 @@
 //! Fully connected layer.
 
 mod edges;
+mod ffma;
 mod formula;
 mod hopper;
 mod huge;
@@ -82,6 +83,9 @@ pub fn tests() -> Vec<Trial> {
     tests.push(on_hopper("dense::products_of_parts_are_as_accurate", split::accuracy));
     tests.push(on_hopper("dense::what_has_no_parts_is_as_in_f32", split::refusals));
     tests.push(on_hopper("dense::products_of_parts_repeat", split::repeats));
+    tests.push(on_hopper("dense::ffma_is_exact", ffma::exact));
+    tests.push(on_hopper("dense::ffma_layer_is_exact", ffma::layer_is_exact));
+    tests.push(on_hopper("dense::ffma_repeats", ffma::repeats));
     tests.extend(on_each_gpu("dense::tf32_turned_is_the_matrix", tf32::turned_is_the_matrix));
     for (tile, test) in [
         ("64", tf32::exact::<64, 1> as fn(&Device) -> Outcome),

@@ -322,7 +322,8 @@ pub fn accuracy(device: &Device) -> Outcome {
     Ok(())
 }
 
-/// What no parts stand for makes f32's own product of all it enters, bit for bit, and of nothing else.
+/// What no parts stand for makes a product by f32 arithmetic of all it enters, and of nothing else. That may add in another order than
+/// [`Precision::F32`], whose kernels for Hopper share tiles.
 pub fn refusals(device: &Device) -> Outcome {
     const N: usize = 1000;
     let draw = |seed| normal::<f32>(seed, N * N);
@@ -350,7 +351,13 @@ pub fn refusals(device: &Device) -> Outcome {
                 [("y", [0, 1]), ("dx", [2, 1]), ("dw", [2, 0])].into_iter().zip(split.iter().zip(&f32))
             {
                 if of.contains(&which) {
-                    assert_same_bits(&format!("{name}, {what} in operand {which}"), split, f32)?;
+                    for (at, (got, expected)) in split.to_vec()?.into_iter().zip(f32.to_vec()?).enumerate() {
+                        let alike = (got - expected).abs() <= 1e-5 * expected.abs().max(100.0);
+                        if !(alike || got.to_bits() == expected.to_bits() || got.is_nan() && expected.is_nan()) {
+                            let what = format!("{name}, {what} in operand {which}: element {at}");
+                            return Err(format!("{what} is {got}, expected {expected}").into());
+                        }
+                    }
                 } else if split.to_vec()? == f32.to_vec()? {
                     return Err(format!("{name}, {what} in operand {which}: refused").into());
                 }

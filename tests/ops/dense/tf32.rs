@@ -42,7 +42,7 @@ pub fn turned_is_the_matrix(device: &Device) -> Outcome {
 }
 
 /// Whole numbers of at most 11 digits.
-fn whole(device: &Device, shape: &[usize], most: usize) -> Result<Tensor<f32>, Failed> {
+pub fn whole(device: &Device, shape: &[usize], most: usize) -> Result<Tensor<f32>, Failed> {
     let number = |i: usize| (((i * 2_654_435_761) >> 7) % (2 * most + 1)) as f32 - most as f32;
     Ok(Tensor::from_vec(device, shape, (0..shape.iter().product()).map(number).collect())?)
 }
@@ -201,7 +201,7 @@ where
 }
 
 /// Everything that a layer with ReLU makes, with what was in the gradients.
-fn layer(precision: Precision, [x, w, dy]: [&Tensor<f32>; 3], b: &Tensor<f32>) -> Result<[Tensor<f32>; 4], Failed> {
+pub fn layer(precision: Precision, [x, w, dy]: [&Tensor<f32>; 3], b: &Tensor<f32>) -> Result<[Tensor<f32>; 4], Failed> {
     let activation = Activation::Relu;
     let dense::Output { y, saved } = dense::forward_in(precision, x, w, Some(b), activation)?;
     let device = x.device();
