@@ -425,6 +425,20 @@ macro_rules! for_groups {
 }
 pub(crate) use for_groups;
 
+/// Runs a block, which returns, with the number of meshes of a row-major window three apart as a constant and what a launch by these
+/// takes, if there are kernels for such.
+macro_rules! for_meshes {
+    ($window:expr, $bytes:expr, [$($number:literal)*] => $groups:ident, $found:pat, $body:block) => {$(
+        if $window.stride == [3, 3]
+            && let Some($found) = kernels::band::meshes::Meshes::new(&$window, $number, $bytes)
+        {
+            const $groups: usize = $number;
+            $body
+        }
+    )*};
+}
+pub(crate) use for_meshes;
+
 /// As [`for_groups`], with what a launch by columns takes, if these have room; zeros stand for all other windows.
 macro_rules! for_columns {
     ($window:expr, $bands:expr => $stride:ident, $groups:ident, $found:pat, $body:block) => {

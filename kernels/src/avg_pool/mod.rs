@@ -24,12 +24,14 @@
 
 mod backward;
 mod forward;
+mod meshes;
 mod octets;
 mod vectors;
 
 pub use backward::*;
 use cuda_std::prelude::*;
 pub use forward::*;
+pub use meshes::*;
 pub use octets::*;
 pub use vectors::*;
 

@@ -89,18 +89,43 @@ pub(crate) fn for_each_below<H: Copy>(
     of_column: impl Fn(u32) -> H,
     f: impl Fn(H, u32, u32),
 ) {
+    for_all_below(lines, of_column, |of_column, column, first, step| {
+        let mut line = first;
+        while line < count {
+            f(of_column, column, line);
+            line += step;
+        }
+    });
+}
+
+/// As [`for_each_below`], four rows at a time, of which the last may be past the end.
+#[inline(always)]
+pub(crate) fn for_four_below<H: Copy>(
+    lines: &Lines,
+    count: u32,
+    of_column: impl Fn(u32) -> H,
+    f: impl Fn(H, u32, [u32; 4]),
+) {
+    for_all_below(lines, of_column, |of_column, column, first, step| {
+        let mut line = first;
+        while line < count {
+            f(of_column, column, [line, line + step, line + 2 * step, line + 3 * step]);
+            line += 4 * step;
+        }
+    });
+}
+
+/// Calls `f(of_column(column), column, first, step)` with each column of this thread, its first row there and how many on the next
+/// is.
+#[inline(always)]
+fn for_all_below<H: Copy>(lines: &Lines, of_column: impl Fn(u32) -> H, f: impl Fn(H, u32, u32, u32)) {
     let (number, threads) = (thread::thread_idx_x(), thread::block_dim_x());
     let beside = lines.by_width.divide(threads);
     // Rows longer than a block go one at a time.
     let (first, step) = if beside == 0 { (0, 1) } else { (lines.by_width.divide(number), beside) };
     let mut column = number - first * lines.width;
     while column < lines.width && first < step {
-        let of_column = of_column(column);
-        let mut line = first;
-        while line < count {
-            f(of_column, column, line);
-            line += step;
-        }
+        f(of_column(column), column, first, step);
         column += threads;
     }
 }
@@ -173,16 +198,30 @@ impl Block {
         Self::new(&of_outputs(window, bytes, &[], more))
     }
 
+    /// As [`of_outputs`](Self::of_outputs), with as many bytes of shared memory for so many rows of outputs of so many planes.
+    pub(crate) fn of_outputs_with(
+        window: &Window<Nchw>,
+        bytes: usize,
+        shared: impl Fn(u64, u64) -> u64,
+    ) -> Option<(Self, BandLaunch)> {
+        if window.dilation != [1, 1] {
+            return None;
+        }
+        let Costs { planes, height, plane_bytes, most_bytes, moved, .. } = of_outputs(window, bytes, &[], 0);
+        Self::new(&Costs { planes, height, plane_bytes, most_bytes, moved, shared })
+    }
+
     /// Over the inputs of windows, of whose outputs an element has `bytes`, those of each tensor, and four for the sum of each
     /// input; the launch, and the most rows of outputs of a band.
     pub fn of_inputs(window: &Window<Nchw>, bytes: &[usize]) -> Option<(Self, BandLaunch, u32)> {
         let (block, launch) = Self::new(&of_inputs(window, bytes, 0))?;
         let rows = if block.rows == block.height { window.output[0] } else { reach(window, block.rows.into()) as u32 };
-        Some((block, launch, rows))
+        // Of outputs whose windows do not overlap there are few: smaller blocks wait less at barriers.
+        Some((block, BandLaunch { block: [THREADS / 2, 1, 1], ..launch }, rows))
     }
 
     /// Of all numbers of rows that have room, that which costs least.
-    fn new<C: Fn(u64) -> u64, S: Fn(u64, u64) -> u64>(costs: &Costs<C, S>) -> Option<(Self, BandLaunch)> {
+    pub(super) fn new<C: Fn(u64) -> u64, S: Fn(u64, u64) -> u64>(costs: &Costs<C, S>) -> Option<(Self, BandLaunch)> {
         let mut best: Option<(f64, u32)> = None;
         for bands in 1..=costs.height.min(MOST_TRIED) {
             let rows = costs.height.div_ceil(bands);

@@ -9,6 +9,7 @@
 //! - [`cells`]: backward over small windows two apart, a thread two columns and a run of pairs of rows of inputs;
 //! - [`pairs`]: both, where rows are a multiple of four elements: twice as many columns a thread, and vectors;
 //! - [`groups`]: windows of any size down a column, a thread a column and a run of rows;
+//! - [`meshes`]: forward over larger windows, a thread a square as large as windows are apart, without copies;
 //! - [`any`]: windows of any size, stride and dilation, an element at a time.
 //!
 //! `choice` says which rows and threads a block takes.
@@ -19,8 +20,10 @@ pub mod any;
 pub mod cells;
 mod choice;
 pub mod groups;
+pub mod meshes;
 pub mod pairs;
 pub mod slide;
+pub mod spread;
 
 use cuda_std::arch::sm_80::{cp_async_commit, cp_async_wait_all, cp_async16};
 use cuda_std::prelude::*;
@@ -383,20 +386,30 @@ impl Tile {
         thread::sync_threads();
         let Staged { shared, skew, count, .. } = self.rows;
         let (first, end) = (self.begin - skew as usize, skew + count);
-        let mut i = thread::thread_idx_x() * 4;
-        while i < end {
-            // SAFETY: `i` is a place of the range, or one of four of which some are.
-            unsafe {
-                if i >= skew && i + 4 <= end {
-                    put4(dx, first + i as usize, shared.load4(i), beta);
-                } else {
-                    unrolled!(K in [0 1 2 3] {
-                        let k = i + K as u32;
-                        if k >= skew && k < end { put(dx, first + k as usize, shared.load(k), beta); }
-                    });
+        // Whole vectors, two at a time, and what is before and after them.
+        let whole = [(skew + 3) & !3, end & !3];
+        let (number, step) = (thread::thread_idx_x(), thread::block_dim_x() * 4);
+        let mut i = whole[0] + number * 4;
+        // SAFETY: what is stored are places of the range.
+        unsafe {
+            while i + step < whole[1] {
+                let (here, next) = (shared.load4(i), shared.load4(i + step));
+                put4(dx, first + i as usize, here, beta);
+                put4(dx, first + (i + step) as usize, next, beta);
+                i += 2 * step;
+            }
+            if i < whole[1] {
+                put4(dx, first + i as usize, shared.load4(i), beta);
+            }
+            if number < 4 {
+                let (before, after) = (skew + number, if whole[0] > whole[1] { whole[0] } else { whole[1] } + number);
+                if before < least(whole[0], end) {
+                    put(dx, first + before as usize, shared.load(before), beta);
+                }
+                if after < end {
+                    put(dx, first + after as usize, shared.load(after), beta);
                 }
             }
-            i += thread::block_dim_x() * 4;
         }
     }
 }

@@ -1,12 +1,10 @@
 use cuda_std::launch::LaunchDims;
 use kernels::avg_pool::{
-    AvgPoolBackward, AvgPoolBackwardAny, AvgPoolBackwardBand, AvgPoolBackwardGroups, AvgPoolBackwardOctets,
-    AvgPoolBackwardPairs, AvgPoolBackwardPatch, AvgPoolBackwardVectors, AvgPoolForward, AvgPoolForwardApart,
-    AvgPoolForwardBand, AvgPoolForwardColumns, AvgPoolForwardOctets, AvgPoolForwardPairs, AvgPoolForwardPatch,
-    AvgPoolForwardQuads, AvgPoolForwardVectors, AvgPoolForwardWarp, Divisor, given_width,
+    AvgPoolBackward, AvgPoolBackwardAny, AvgPoolBackwardBand, AvgPoolBackwardGroups, AvgPoolBackwardMeshes, AvgPoolBackwardOctets, AvgPoolBackwardPairs, AvgPoolBackwardPatch, AvgPoolBackwardVectors, AvgPoolForward, AvgPoolForwardApart, AvgPoolForwardBand, AvgPoolForwardColumns, AvgPoolForwardOctets, AvgPoolForwardPairs, AvgPoolForwardPatch, AvgPoolForwardQuads, AvgPoolForwardVectors, AvgPoolForwardWarp, Divisor, given_width,
 };
 use kernels::band::Bands;
 use kernels::band::any::Lines;
+use kernels::band::spread::Spread;
 use kernels::patch::Patches;
 use kernels::patch::quads::{self, Quads};
 use kernels::pieces;
@@ -192,6 +190,17 @@ impl<T: Real> OnGpu for Backward<'_, T> {
                 }
                 let covering = Covering::new(&window);
                 if let Some(window) = row_major(&window) {
+                    if window.stride == [3, 3] {
+                        for_groups!(window => _STRIDE, GROUPS, {
+                            if let Some((spread, launch)) = Spread::new(&window, GROUPS as u32, size_of::<S>()) {
+                                let _why = Kernels::Meshes.because(&window);
+                                let backward =
+                                    AvgPoolBackwardMeshes::<S, GROUPS> { dy, dx, beta, window, divisor, spread };
+                                // SAFETY: as below; the meshes are the window's, which is such, and the launch theirs.
+                                return unsafe { gpu.launch(band_dims(launch), backward) };
+                            }
+                        });
+                    }
                     for_groups!(window => STRIDE, GROUPS, {
                         let width = given_width(&window, GROUPS as u32);
                         if let Some((bands, launch)) = Bands::of_groups(&window, GROUPS as u32, size_of::<S>(), width) {

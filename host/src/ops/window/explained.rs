@@ -13,6 +13,10 @@ pub(crate) enum Kernels {
     Pairs,
     /// By whole windows in registers.
     Pieces,
+    /// By meshes as large as windows are apart.
+    Meshes,
+    /// Three windows beside each other a thread.
+    Beside,
     /// By bands, for any window.
     AnyBands,
     /// A warp an output.
@@ -46,6 +50,12 @@ impl Kernels {
                     "by bands of rows in shared memory, of a size compiled in, two columns a thread: rows are a multiple of four"
                 }
                 Self::Pieces => "by whole windows in registers, of a size compiled in, which do not overlap",
+                Self::Meshes => {
+                    "a thread a mesh as large as windows are apart, of a stride and a number of meshes compiled in"
+                }
+                Self::Beside => {
+                    "by bands of rows in shared memory, three windows beside each other a thread, of a stride compiled in"
+                }
                 Self::AnyBands => {
                     "by bands of rows in shared memory, which have room; the size has no kernel of its own"
                 }
