@@ -25,8 +25,8 @@ use crate::window::{Divider, Nchw, Position, Window};
     min_blocks = band::MIN_BLOCKS,
     instances(
         T = [f32, f16, bf16],
-        P = [u8, u16],
-        (STRIDE, GROUPS) = [(0, 0), (2, 2), (2, 3), (3, 2), (3, 3), (4, 2), (4, 3)]
+        // Groups of so few are of no more positions than a byte can name.
+        (P, STRIDE, GROUPS) = [(u8, 0, 0), (u16, 0, 0), (u8, 2, 2), (u8, 2, 3), (u8, 3, 2), (u8, 3, 3), (u8, 4, 2), (u8, 4, 3)]
     )
 )]
 pub unsafe fn max_pool_forward_columns<T: Storage, P: Position, const STRIDE: usize, const GROUPS: usize>(

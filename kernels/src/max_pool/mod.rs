@@ -20,6 +20,7 @@
 
 mod apart;
 mod large;
+mod meshes;
 mod octets;
 mod small;
 mod vectors;
@@ -27,6 +28,7 @@ mod vectors;
 pub use apart::*;
 use cuda_std::prelude::*;
 pub use large::*;
+pub use meshes::*;
 pub use octets::*;
 pub use small::*;
 pub use vectors::*;

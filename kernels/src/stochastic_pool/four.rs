@@ -212,12 +212,12 @@ impl Given {
 }
 
 /// Sums up to this, and down to its reciprocal, are divided by as they are.
-const NEAR: f32 = (1u64 << 60) as f32;
+pub(super) const NEAR: f32 = (1u64 << 60) as f32;
 
 /// The reciprocal of a number near 1, off by less than two units in the last place: three of Newton's steps from one
 /// off by an eighth at most. No branch, where a division has one.
 #[inline(always)]
-fn reciprocal(x: f32) -> f32 {
+pub(super) fn reciprocal(x: f32) -> f32 {
     let mut reciprocal = f32::from_bits(0x7ef3_11c7u32.wrapping_sub(x.to_bits()));
     unrolled!(_STEP in [0 1 2] { reciprocal = float::fma(reciprocal, float::fma(-x, reciprocal, 1.0), reciprocal); });
     reciprocal

@@ -3,7 +3,9 @@
 use cuda_std::prelude::*;
 
 use super::elements::{Elements, InMemory, for_each_staged};
+use super::four::{NEAR, reciprocal};
 use crate::band::any::Lines;
+use crate::band::meshes::{Left, Meshes};
 use crate::band::{self, Block};
 use crate::window::{FEWER_BLOCKS, Nchw, Nhwc, Order, Pixel, THREADS, Tiling, Window};
 
@@ -49,6 +51,52 @@ pub unsafe fn stochastic_pool_inference_any<T: Storage>(
     unsafe {
         for_each_staged(x, &window, &block, &outputs, |output, elements, _| {
             y.store(output, T::from_f32(elements.mean()))
+        });
+    }
+}
+
+/// As [`stochastic_pool_inference`], by [meshes](crate::band::meshes), for windows three apart and of `GROUPS` meshes both ways: the sum
+/// of the squares by the sum.
+///
+/// # Safety
+/// The module's, but for the tiling; the window is such; `meshes` are the window's, with the launch's grid, block and shared
+/// memory.
+#[kernel(
+    max_threads = band::THREADS,
+    min_blocks = band::FEWER_BLOCKS,
+    instances(T = [f32, f16, bf16], GROUPS = [1, 2, 3])
+)]
+pub unsafe fn stochastic_pool_inference_meshes<T: Storage, const GROUPS: usize>(
+    x: Global<T>,
+    y: GlobalMut<T>,
+    window: Window<Nchw>,
+    meshes: Meshes,
+) {
+    let laid = meshes.laid::<3, GROUPS>();
+    let add = |[sum, squares]: [f32; 2], [more, more_squares]: [f32; 2]| [sum + more, squares + more_squares];
+    // SAFETY: the caller's; outputs exist.
+    unsafe {
+        let of = |value: f32, _, _| {
+            let weight = float::maximum(value, 0.0);
+            [weight, weight * weight]
+        };
+        laid.leave(x, &window, 0.0, of, add, |[sum, squares]| Left::new(sum.to_bits(), squares.to_bits()));
+        thread::sync_threads();
+        let along = |meshes: [Left; GROUPS]| {
+            let mut all = [meshes[0].x, meshes[0].y].map(f32::from_bits);
+            unrolled!(J in [1 2] { if J < GROUPS { all = add(all, [meshes[J].x, meshes[J].y].map(f32::from_bits)); } });
+            all
+        };
+        laid.take(&window, along, add, |output, [sum, squares]| {
+            // Of sums near 1 the squares' sum is neither too large nor too small.
+            let near = (1.0 / NEAR..=NEAR).contains(&sum);
+            let mut mean = squares * reciprocal(if near { sum } else { 1.0 });
+            if !near & (sum != 0.0) {
+                let x = x.offset(window.input_plane(laid.span.first_plane + output.plane));
+                let source = InMemory { x, window, channel: 0 };
+                mean = Elements { window, source, row: output.row, column: output.column }.mean();
+            }
+            y.store(output.number, T::from_f32(mean));
         });
     }
 }

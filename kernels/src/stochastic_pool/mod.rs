@@ -17,6 +17,7 @@
 //! `window.output`, `state` [`state::COUNT`] elements; `tiling` is over the outputs, and the launch has its grid and block;
 //! the window has no dilation and keeps its promises; indices of type `P` can name its positions and one more.
 
+mod beside;
 mod channels;
 mod elements;
 mod forward;
@@ -25,6 +26,7 @@ mod inference;
 mod rows;
 mod weights;
 
+pub use beside::*;
 pub use channels::*;
 use cuda_std::prelude::*;
 pub use forward::*;

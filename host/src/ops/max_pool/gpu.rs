@@ -1,9 +1,10 @@
 use cuda_std::launch::{DeviceMemory, Launch, LaunchDims};
-use kernels::band::Bands;
+use cuda_std::prelude::Storage;
 use kernels::band::any::Lines;
+use kernels::band::{BandLaunch, Bands};
 use kernels::max_pool::{
     MaxPoolFlatIndices, MaxPoolForward, MaxPoolForwardApart, MaxPoolForwardBand, MaxPoolForwardColumns,
-    MaxPoolForwardOctets, MaxPoolForwardPairs, MaxPoolForwardPatch, MaxPoolForwardQuads, MaxPoolForwardVectors,
+    MaxPoolForwardMeshes, MaxPoolForwardOctets, MaxPoolForwardPairs, MaxPoolForwardPatch, MaxPoolForwardQuads, MaxPoolForwardVectors,
     MaxPoolForwardWarp,
 };
 use kernels::patch::Patches;
@@ -17,8 +18,7 @@ use super::{FlatIndices, Forward, Indices};
 use crate::device::{Gpu, OnGpu, for_half, for_storage};
 use crate::ops::route::for_indices;
 use crate::ops::window::{
-    Choice, Kernels, band_dims, channels_last, for_apart, for_columns, for_order, for_padded, for_slide,
-    forward_vectors, row_major,
+    Choice, Kernels, band_dims, channels_last, for_apart, for_groups, for_meshes, for_order, for_padded, for_slide, forward_vectors, row_major,
 };
 use crate::{Layout, Real, Result};
 
@@ -89,6 +89,34 @@ impl<T: Real> OnGpu for Forward<'_, T> {
                         return unsafe { gpu.launch(LaunchDims::new(blocks, pieces::BLOCK), forward) };
                     });
                 }
+                if let Some(window) = row_major(&window)
+                    && Warps::new(&window, true).is_none()
+                {
+                    for_meshes!(window, size_of::<S>(), [2 3] => GROUPS, (meshes, launch), {
+                        let by_size = Divider::new(window.size[1]);
+                        let _why = Kernels::Meshes.because(&window);
+                        let forward = MaxPoolForwardMeshes::<S, GROUPS> { x, y, indices, window, meshes, by_size };
+                        // SAFETY: as `any_window`'s; the meshes are the window's, which is such, and the launch theirs.
+                        return unsafe { gpu.launch(band_dims(launch), forward) };
+                    });
+                    for_groups!(window => STRIDE, GROUPS, {
+                        if let Some((bands, launch)) = by_columns(&window, size_of::<S>()) {
+                            let (outputs, by_size) = (Lines::new(window.output), Divider::new(window.size[1]));
+                            let _why = Kernels::AnyBands.because(&window);
+                            let forward = MaxPoolForwardColumns::<S, u8, STRIDE, GROUPS> {
+                                x,
+                                y,
+                                indices,
+                                window,
+                                bands,
+                                outputs,
+                                by_size,
+                            };
+                            // SAFETY: as `any_window`'s; the window is such.
+                            return unsafe { gpu.launch(band_dims(launch), forward) };
+                        }
+                    });
+                }
                 if let Some(window) = channels_last(&window) {
                     for_padded!(window, Patches::of_outputs(&window) => SIZE: usize, PADDING, (patches, grid, block), {
                         let _why = Kernels::Patches.because(&window);
@@ -103,6 +131,11 @@ impl<T: Real> OnGpu for Forward<'_, T> {
     }
 }
 
+/// What a launch by columns takes, of whose inputs an element has `bytes`.
+fn by_columns(window: &Window<Nchw>, bytes: usize) -> Option<(Bands, BandLaunch)> {
+    Bands::of_columns(window, bytes, &[size_of::<f32>(), size_of::<u32>()])
+}
+
 /// The launch for windows of no size that there are kernels for.
 fn any_window<'a, S: Lanes, L: Order, P: Position>(
     gpu: &Gpu,
@@ -113,31 +146,25 @@ fn any_window<'a, S: Lanes, L: Order, P: Position>(
 ) -> Result<()>
 where
     MaxPoolForwardColumns<'a, S, P, 0, 0>: Launch,
-    MaxPoolForwardColumns<'a, S, P, 2, 2>: Launch,
-    MaxPoolForwardColumns<'a, S, P, 2, 3>: Launch,
-    MaxPoolForwardColumns<'a, S, P, 3, 2>: Launch,
-    MaxPoolForwardColumns<'a, S, P, 3, 3>: Launch,
-    MaxPoolForwardColumns<'a, S, P, 4, 2>: Launch,
-    MaxPoolForwardColumns<'a, S, P, 4, 3>: Launch,
     MaxPoolForwardWarp<'a, S, P>: Launch,
     MaxPoolForwardVectors<'a, S, P>: Launch,
     MaxPoolForward<'a, S, L, P>: Launch,
 {
     if let Some(window) = row_major(&window) {
-        let bands = Bands::of_columns(&window, size_of::<S>(), &[size_of::<f32>(), size_of::<u32>()]);
+        let bands = by_columns(&window, size_of::<S>());
         if let Some((warps, grid)) = Warps::new(&window, bands.is_some()) {
             let _why = Kernels::Warps.because(&window);
             let forward = MaxPoolForwardWarp::<S, P> { x, y, indices, window, warps };
             // SAFETY: as below; the warps are over the outputs, and the grid theirs.
             return unsafe { gpu.launch(LaunchDims::new(grid, warps::THREADS), forward) };
         }
-        for_columns!(window, bands => STRIDE, GROUPS, (bands, launch), {
+        if let Some((bands, launch)) = bands {
             let (outputs, by_size) = (Lines::new(window.output), Divider::new(window.size[1]));
             let _why = Kernels::AnyBands.because(&window);
-            let forward = MaxPoolForwardColumns::<S, P, STRIDE, GROUPS> { x, y, indices, window, bands, outputs, by_size };
-            // SAFETY: as below; the bands and the lines are the window's, and the launch the bands'; the geometry fits.
+            let forward = MaxPoolForwardColumns::<S, P, 0, 0> { x, y, indices, window, bands, outputs, by_size };
+            // SAFETY: as below; the bands and the lines are the window's, and the launch the bands'.
             return unsafe { gpu.launch(band_dims(launch), forward) };
-        });
+        }
     }
     // Of each channel a value and a position.
     if let Some((window, vectors, dims, kernels)) = forward_vectors(&window, 2, size_of::<S>()) {

@@ -3,18 +3,21 @@ use kernels::band::Block;
 use kernels::band::any::Lines;
 use kernels::patch::Patches;
 use kernels::stochastic_pool::{
-    Fours, ROWS_BLOCK, StochasticPoolAdvance, StochasticPoolForward, StochasticPoolForwardAny,
-    StochasticPoolForwardBand, StochasticPoolForwardColumns, StochasticPoolForwardFours, StochasticPoolForwardOctets,
-    StochasticPoolForwardPairs, StochasticPoolForwardPatch, StochasticPoolForwardSquares, StochasticPoolInference,
-    StochasticPoolInferenceAny, StochasticPoolInferenceColumns, StochasticPoolInferenceFours,
-    StochasticPoolInferenceOctets, StochasticPoolInferencePatch, StochasticPoolInferenceSquares, sums_of_rows,
+    Beside, Fours, ROWS_BLOCK, StochasticPoolAdvance, StochasticPoolForward, StochasticPoolForwardAny,
+    StochasticPoolForwardBand, StochasticPoolForwardBeside, StochasticPoolForwardColumns, StochasticPoolForwardFours,
+    StochasticPoolForwardOctets, StochasticPoolForwardPairs, StochasticPoolForwardPatch, StochasticPoolForwardSquares,
+    StochasticPoolInference, StochasticPoolInferenceAny, StochasticPoolInferenceColumns, StochasticPoolInferenceFours,
+    StochasticPoolInferenceMeshes, StochasticPoolInferenceOctets, StochasticPoolInferencePatch,
+    StochasticPoolInferenceSquares, sums_of_rows,
 };
 use kernels::window::{Nchw, Nhwc, Tiling};
 
 use super::{Advance, Forward, Inference};
 use crate::device::{Gpu, OnGpu, for_half, for_storage};
 use crate::ops::route::{Indices, for_indices};
-use crate::ops::window::{Choice, Kernels, band_dims, channels_last, for_order, for_padded, for_slide, row_major};
+use crate::ops::window::{
+    Choice, Kernels, band_dims, channels_last, for_groups, for_meshes, for_order, for_padded, for_slide, row_major,
+};
 use crate::{Layout, Real, Result};
 
 /// Runs a block, which returns, with the size of a row-major window as a constant and what a launch by fours of a row
@@ -118,6 +121,16 @@ impl<T: Real> OnGpu for Forward<'_, T> {
                         // SAFETY: as below; the window is such.
                         return unsafe { gpu.launch(band_dims(launch), draw) };
                     });
+                    if window.stride == [3; 2] {
+                        for_groups!(window => _STRIDE, GROUPS, {
+                            if let Some((beside, launch)) = Beside::new(&window, size_of::<S>()) {
+                                let _why = Kernels::Beside.because(&window);
+                                let draw = StochasticPoolForwardBeside::<S, GROUPS> { x, y, indices, state, window, beside };
+                                // SAFETY: as below; the window is such, and the launch its own.
+                                return unsafe { gpu.launch(band_dims(launch), draw) };
+                            }
+                        });
+                    }
                 }
                 if let Some(window) = channels_last(&window)
                     && let Indices::U8(indices) = self.indices
@@ -200,6 +213,12 @@ impl<T: Real> OnGpu for Inference<'_, T> {
                     let mean = StochasticPoolInferenceColumns::<S, SIZE> { x, y, window, fours };
                     // SAFETY: as below; the geometry fits.
                     return unsafe { gpu.launch(LaunchDims::new(blocks, ROWS_BLOCK), mean) };
+                });
+                for_meshes!(window, size_of::<S>(), [1 2 3] => GROUPS, (meshes, launch), {
+                    let _why = Kernels::Meshes.because(&window);
+                    let mean = StochasticPoolInferenceMeshes::<S, GROUPS> { x, y, window, meshes };
+                    // SAFETY: as below; the meshes are the window's, which is such, and the launch theirs.
+                    return unsafe { gpu.launch(band_dims(launch), mean) };
                 });
             } else {
                 let window = self.windows.launch::<Nhwc>(OP)?;
