@@ -148,8 +148,9 @@ impl Plan {
     pub fn forward(window: &Window<Nhwc>, bytes: usize) -> Option<Self> {
         let positions = window.size[0].checked_mul(window.size[1]).filter(|&positions| positions < 1 << 30)?;
         let groups = groups(window, bytes)?;
-        let outputs = u64::from(window.planes) * pixels(window.output) * u64::from(groups);
-        let is_few = |slices: u32| outputs * u64::from(slices) < ENOUGH;
+        let of_plane = pixels(window.output) * u64::from(groups);
+        let outputs = of_plane.saturating_mul(u64::from(window.planes));
+        let is_few = |slices: u32| outputs < ENOUGH / u64::from(slices);
         let mut slices = 1;
         while is_few(slices) && slices < MOST_SLICES && positions >= 2 * slices * AHEAD as u32 {
             slices *= 2;
@@ -369,8 +370,8 @@ pub(crate) unsafe fn of_windows<T: Lanes, F: Found>(
             let position = next + K as u32 * vectors.slices;
             let i = vectors.by_across.divide(position);
             let j = position - i * vectors.across;
-            let row = top.wrapping_add(i * window.dilation[0]);
-            let column = left.wrapping_add(j * window.dilation[1]);
+            let row = top.wrapping_add(i.wrapping_mul(window.dilation[0]));
+            let column = left.wrapping_add(j.wrapping_mul(window.dilation[1]));
             let inside = place.there & (position < vectors.count) & (row < window.input[0]) & (column < window.input[1]);
             let at = vectors.at(row, column, window.input[1]);
             // SAFETY: loaded only where it is in the image.

@@ -1,17 +1,20 @@
-//! Gaussian pooling with the channels last, of windows one pixel apart and of a known size, whose weights are the same everywhere and
-//! which all channels share: both passes, for backward is the pooling of `dy` with the weights turned round.
+//! Gaussian pooling of windows one pixel apart and of a known size, whose weights are the same everywhere and which all channels
+//! share: both passes, for backward is the pooling of `dy` with the weights turned round.
 //!
-//! A thread has a run of outputs below each other, of 16 bytes of channels: of each row that their windows have it sums along x once, and adds that to all of them. Bound by memory.
+//! A thread has a run of outputs below each other, of 16 bytes of channels, or of columns of row-major images of 16 bits: of each
+//! row that their windows have it sums along x once, and adds that to all of them. Bound by memory.
 
 use cuda_std::prelude::*;
 
 use super::Geometry;
 use super::weights::{Shape, vector};
-use crate::vectors::{AHEAD, FEWER_THREADS, LANES, Lanes, Numbers, Vectors};
+use crate::vectors::{AHEAD, FEWER_THREADS, LANES, Lanes, Numbers, Vectors, lanes};
 use crate::window::{FEWEST_BLOCKS, Nhwc, Window};
 
 /// The sizes, of both axes alike, that there are kernels for.
 pub const SIZES: [u32; 2] = [3, 5];
+/// That of row-major images.
+pub const ROWS_SIZE: u32 = 3;
 /// Elements of a vector of weights in shared memory.
 const VECTOR: u32 = 8;
 /// Bytes of shared memory of a block: of the weights along y and along x.
@@ -127,6 +130,62 @@ pub unsafe fn gaussian_pool_runs<T: Lanes, const SIZE: usize>(
             unrolled!(J in [0 1 2 3 4] {
                 if J < SIZE { across = add(across, weights.by_x[J], T::numbers(loaded[J].to_array())); }
             });
+            weights.add_row::<R>(&mut sums, across);
+        }
+    });
+    // SAFETY: the caller's.
+    unrolled!(O in [0 1 2 3] { unsafe { vectors.put(to, beta, window.output, &place, O as u32, sums[O]) }; });
+}
+
+/// As [`gaussian_pool_runs`], of row-major images: their columns take the place of channels, in rows of whole vectors, and windows
+/// are padded by as many before as after.
+///
+/// # Safety
+/// As [`gaussian_pool_runs`]'s; `window` is of images of one column, of as many channels as there are columns, and `vectors` are of it.
+#[kernel(max_threads = FEWER_THREADS, min_blocks = blocks::<T>(), instances(T = [f16, bf16], SIZE = [3]))]
+pub unsafe fn gaussian_pool_runs_rows<T: Lanes, const SIZE: usize>(
+    from: Global<T>,
+    mean: Global<f32>,
+    var: Global<f32>,
+    to: GlobalMut<T>,
+    beta: f32,
+    turned: u32,
+    variances: u32,
+    geometry: Geometry,
+    window: Window<Nhwc>,
+    vectors: Vectors,
+) {
+    // SAFETY: the caller's.
+    unsafe { Weights::<SIZE>::compute([mean, var], variances, &geometry) };
+    let place = vectors.place(AHEAD as u32);
+    if !place.there {
+        return;
+    }
+    // SAFETY: computed above, before a barrier.
+    let weights = unsafe { Weights::<SIZE>::load(turned != 0) };
+    let top = place.row.wrapping_sub(window.padding[0]);
+    let first = vectors.first(&place, window.input);
+    let mut sums = [[0.0; LANES]; AHEAD];
+    unrolled!(R in [0 1 2 3 4 5] {
+        if R < SIZE + AHEAD - 1 {
+            let row = top.wrapping_add(R as u32);
+            let inside = row < window.input[0];
+            let vector = first.wrapping_add(vectors.at(row, 0, 1));
+            let element = vector.wrapping_mul(lanes::<T>());
+            let zero = T::from_f32(0.0);
+            let (begins, ends) = (place.group == 0, place.group + 1 == window.channels / lanes::<T>() as u32);
+            // SAFETY: loaded where the row is in the image, and beside the vector others are in the row.
+            let (before, own, after) = unsafe {
+                (
+                    from.load_if(inside & !begins, element.wrapping_sub(1), zero).to_f32(),
+                    from.cast::<u32>().load4_if(inside, vector.wrapping_mul(4), Vec4::splat(0)),
+                    from.load_if(inside & !ends, element.wrapping_add(lanes::<T>()), zero).to_f32(),
+                )
+            };
+            let [a, b, c, d, e, f, g, h] = T::numbers(own.to_array());
+            let mut across = add([0.0; LANES], weights.by_x[0], [before, a, b, c, d, e, f, g]);
+            across = add(across, weights.by_x[1], [a, b, c, d, e, f, g, h]);
+            across = add(across, weights.by_x[2], [b, c, d, e, f, g, h, after]);
             weights.add_row::<R>(&mut sums, across);
         }
     });

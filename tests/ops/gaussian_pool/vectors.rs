@@ -17,6 +17,9 @@ pub(super) fn cases() -> Vec<Case> {
         ([1, 24, 13, 5], window(5, 1), Layout::ChannelsLast),
         ([2, 8, 7, 4], window(3, 0), Layout::ChannelsLast),
         ([1, 8, 2, 2], window(3, 1), Layout::ChannelsLast),
+        ([2, 3, 9, 8], window(3, 1), Layout::RowMajor),
+        ([1, 5, 6, 24], window(3, 1), Layout::RowMajor),
+        ([3, 1, 2, 16], window(3, 1), Layout::RowMajor),
     ];
     let case = |x, window, layout, shared| {
         [false, true].map(|per_axis| Case {

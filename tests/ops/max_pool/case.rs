@@ -3,7 +3,7 @@
 use ferrolayer::ops::Window;
 use proptest::prelude::*;
 
-use crate::support::patched;
+use crate::support::{by_vectors, patched};
 
 /// An input's shape and a window that fits it.
 #[derive(Clone, Debug)]

@@ -1,6 +1,9 @@
 use cuda_std::launch::LaunchDims;
 use kernels::avg_pool::{
-    AvgPoolBackward, AvgPoolBackwardAny, AvgPoolBackwardBand, AvgPoolBackwardGroups, AvgPoolBackwardMeshes, AvgPoolBackwardOctets, AvgPoolBackwardPairs, AvgPoolBackwardPatch, AvgPoolBackwardVectors, AvgPoolForward, AvgPoolForwardApart, AvgPoolForwardBand, AvgPoolForwardColumns, AvgPoolForwardOctets, AvgPoolForwardPairs, AvgPoolForwardPatch, AvgPoolForwardQuads, AvgPoolForwardVectors, AvgPoolForwardWarp, Divisor, given_width,
+    AvgPoolBackward, AvgPoolBackwardAny, AvgPoolBackwardBand, AvgPoolBackwardGroups, AvgPoolBackwardMeshes,
+    AvgPoolBackwardOctets, AvgPoolBackwardPairs, AvgPoolBackwardPatch, AvgPoolBackwardVectors, AvgPoolForward,
+    AvgPoolForwardApart, AvgPoolForwardBand, AvgPoolForwardColumns, AvgPoolForwardOctets, AvgPoolForwardPairs,
+    AvgPoolForwardPatch, AvgPoolForwardQuads, AvgPoolForwardVectors, AvgPoolForwardWarp, Divisor, given_width,
 };
 use kernels::band::Bands;
 use kernels::band::any::Lines;

@@ -4,8 +4,8 @@ use kernels::band::any::Lines;
 use kernels::band::{BandLaunch, Bands};
 use kernels::max_pool::{
     MaxPoolFlatIndices, MaxPoolForward, MaxPoolForwardApart, MaxPoolForwardBand, MaxPoolForwardColumns,
-    MaxPoolForwardMeshes, MaxPoolForwardOctets, MaxPoolForwardPairs, MaxPoolForwardPatch, MaxPoolForwardQuads, MaxPoolForwardVectors,
-    MaxPoolForwardWarp,
+    MaxPoolForwardMeshes, MaxPoolForwardOctets, MaxPoolForwardPairs, MaxPoolForwardPatch, MaxPoolForwardQuads,
+    MaxPoolForwardVectors, MaxPoolForwardWarp,
 };
 use kernels::patch::Patches;
 use kernels::patch::quads::{self, Quads};
@@ -18,7 +18,8 @@ use super::{FlatIndices, Forward, Indices};
 use crate::device::{Gpu, OnGpu, for_half, for_storage};
 use crate::ops::route::for_indices;
 use crate::ops::window::{
-    Choice, Kernels, band_dims, channels_last, for_apart, for_groups, for_meshes, for_order, for_padded, for_slide, forward_vectors, row_major,
+    Choice, Kernels, band_dims, channels_last, for_apart, for_groups, for_meshes, for_order, for_padded, for_slide,
+    forward_vectors, row_major,
 };
 use crate::{Layout, Real, Result};
 

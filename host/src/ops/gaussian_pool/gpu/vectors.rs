@@ -1,7 +1,7 @@
-//! Launches of the kernels by vectors of channels, which are last, and by runs of outputs of these.
+//! Launches of the kernels by vectors of channels, which are last, and by runs of outputs.
 
 use cuda_std::launch::LaunchDims;
-use kernels::gaussian_pool::runs::{self, GaussianPoolRuns};
+use kernels::gaussian_pool::runs::{self, GaussianPoolRuns, GaussianPoolRunsRows};
 use kernels::gaussian_pool::vectors::{
     GaussianPoolBackwardVectors, GaussianPoolForwardVectors, MOST_POSITIONS, Weights,
 };
@@ -12,8 +12,8 @@ use kernels::window::{Nhwc, Window};
 use super::super::plan::Plan;
 use super::super::{Backward, Forward};
 use super::patches::window;
-use crate::Layout::ChannelsLast;
-use crate::device::{Gpu, for_storage};
+use crate::Layout::RowMajor;
+use crate::device::{Gpu, for_half, for_storage};
 use crate::{DType, Real, Result};
 
 /// Windows over an input, at most: with more, sums along each axis are less work than a product for each position.
@@ -25,16 +25,29 @@ pub(super) struct VectorsPlan {
     weights: Weights,
     of: VectorsOf,
     dims: LaunchDims,
-    /// Whether it is by runs of outputs: backward is then the pooling of `dy` by the window turned round, and `window` is that.
-    runs: bool,
+    way: Way,
+}
+
+/// Which kernels.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// For any window.
+    Any,
+    /// By runs of outputs: backward is the pooling of `dy` by the window turned round, and the plan's window is that.
+    Runs,
+    /// The same of row-major images: the plan's window is of images of one column, with a channel for each column.
+    Rows,
 }
 
 /// The plan of the forward pass, if the channels are whole vectors, share a Gaussian whose weights are the same everywhere, and few
-/// enough windows are over an input.
+/// enough windows are over an input; or of row-major images of 16 bits, if there is a kernel.
 pub(super) fn forward(plan: &Plan, geometry: &Geometry, dtype: DType) -> Option<VectorsPlan> {
     let (window, bytes) = (of_one(plan, geometry)?, dtype.size());
+    if plan.layout == RowMajor {
+        return by_rows(plan, window, bytes);
+    }
     if are_runs(&window) {
-        return by_runs(plan, window, bytes);
+        return by_runs(plan, window, bytes, Way::Runs);
     }
     let of = VectorsOf::forward(&window, bytes)?;
     Some(by_any(plan, window, of, of.shared_bytes(1, bytes)))
@@ -43,10 +56,14 @@ pub(super) fn forward(plan: &Plan, geometry: &Geometry, dtype: DType) -> Option<
 /// The plan of the backward pass for the input's gradient alone; likewise.
 pub(super) fn backward(plan: &Plan, geometry: &Geometry, dtype: DType) -> Option<VectorsPlan> {
     let (window, bytes) = (of_one(plan, geometry)?, dtype.size());
+    if plan.layout == RowMajor {
+        // Padded by as many, turned round it is the same window.
+        return by_rows(plan, window, bytes);
+    }
     if are_runs(&window) {
         let padding = [0, 1].map(|axis| window.size[axis] - 1 - window.padding[axis]);
         let turned = Window { input: window.output, output: window.input, padding, ..window };
-        return by_runs(plan, turned, bytes);
+        return by_runs(plan, turned, bytes, Way::Runs);
     }
     Some(by_any(plan, window, VectorsOf::backward(&window, bytes)?, 0))
 }
@@ -58,7 +75,7 @@ fn of_one(plan: &Plan, geometry: &Geometry) -> Option<Window<Nhwc>> {
     let [y, x] = &geometry.axes;
     let small = y.size.saturating_mul(x.size) <= MOST_POSITIONS;
     let one = (geometry.sets, geometry.kernels, y.cases, x.cases) == (1, 1, 1, 1);
-    (plan.layout == ChannelsLast && plan.planes() > 0 && one && few && small).then(|| window(geometry))
+    (plan.planes() > 0 && one && few && small).then(|| window(geometry))
 }
 
 /// Whether there is a kernel for windows one apart of this size.
@@ -66,15 +83,24 @@ fn are_runs(window: &Window<Nhwc>) -> bool {
     runs::SIZES.contains(&window.size[0]) && window.size[0] == window.size[1] && window.stride == [1; 2]
 }
 
-fn by_runs(plan: &Plan, window: Window<Nhwc>, bytes: usize) -> Option<VectorsPlan> {
+fn by_runs(plan: &Plan, window: Window<Nhwc>, bytes: usize, way: Way) -> Option<VectorsPlan> {
     let of = VectorsOf::runs(&window, bytes)?;
     let dims = LaunchDims::new(of.blocks, of.threads).with_shared(runs::SHARED_BYTES);
-    Some(VectorsPlan { window, weights: weights(plan, &window), of, dims, runs: true })
+    Some(VectorsPlan { window, weights: weights(plan, &window), of, dims, way })
+}
+
+fn by_rows(plan: &Plan, window: Window<Nhwc>, bytes: usize) -> Option<VectorsPlan> {
+    if bytes != 2 || (window.size, window.stride, window.padding) != ([runs::ROWS_SIZE; 2], [1; 2], [1; 2]) {
+        return None;
+    }
+    let ([height, columns], planes) = (window.input, window.planes.checked_mul(window.channels)?);
+    let column = Window { planes, channels: columns, input: [height, 1], output: [height, 1], ..window };
+    by_runs(plan, column, bytes, Way::Rows)
 }
 
 fn by_any(plan: &Plan, window: Window<Nhwc>, of: VectorsOf, shared: u32) -> VectorsPlan {
     let dims = LaunchDims::new(of.blocks, of.threads).with_shared(Weights::shared_bytes(window.size) + shared);
-    VectorsPlan { window, weights: weights(plan, &window), of, dims, runs: false }
+    VectorsPlan { window, weights: weights(plan, &window), of, dims, way: Way::Any }
 }
 
 fn weights(plan: &Plan, window: &Window<Nhwc>) -> Weights {
@@ -83,13 +109,20 @@ fn weights(plan: &Plan, window: &Window<Nhwc>) -> Weights {
 
 /// Why a launch is made by these kernels.
 fn why(launch: &VectorsPlan) -> &'static str {
-    if launch.runs { RUNS } else { WHY }
+    match launch.way {
+        Way::Any => WHY,
+        Way::Runs => RUNS,
+        Way::Rows => ROWS,
+    }
 }
 
 const WHY: &str =
     "by vectors of 16 bytes of channels, with weights that all channels share; the size has no kernel of its own";
 
 const RUNS: &str = "by runs of outputs below each other, of a size compiled in and 16 bytes of channels, with weights that all channels share";
+
+const ROWS: &str =
+    "by runs of outputs below each other, of a size compiled in, of 16 bits and rows of a multiple of eight";
 
 /// Launches a kernel by runs with these fields.
 macro_rules! launch_runs {
@@ -119,10 +152,32 @@ impl<T: Real> Forward<'_, T> {
         let _why = super::because(plan, why(&launch));
         let op = plan.op;
         let VectorsPlan { window, weights, of: VectorsOf { vectors, .. }, dims, .. } = launch;
+        let variances = weights.variances();
+        for_half!(T as S, {
+            if launch.way == Way::Rows {
+                let (from, to) = (self.x.gpu::<S>(op, "x")?, self.y.gpu_mut::<S>(op, "y")?);
+                let (mean, var) = (self.mean.gpu::<f32>(op, "mean")?, self.var.gpu::<f32>(op, "var")?);
+                let (beta, turned) = (0.0, 0);
+                let launch = GaussianPoolRunsRows::<S, { runs::ROWS_SIZE as usize }> {
+                    from,
+                    mean,
+                    var,
+                    to,
+                    beta,
+                    turned,
+                    variances,
+                    geometry,
+                    window,
+                    vectors,
+                };
+                // SAFETY: as `launch_runs`'s; rows are whole vectors.
+                return unsafe { gpu.launch(dims, launch) };
+            }
+        });
         for_storage!(T as S, op, "x", gpu, {
             let (x, y) = (self.x.gpu::<S>(op, "x")?, self.y.gpu_mut::<S>(op, "y")?);
             let (mean, var) = (self.mean.gpu::<f32>(op, "mean")?, self.var.gpu::<f32>(op, "var")?);
-            if launch.runs {
+            if launch.way == Way::Runs {
                 return launch_runs!(gpu, S, launch, geometry, x, y, mean, var, 0.0, 0);
             }
             let launch = GaussianPoolForwardVectors::<S> { x, mean, var, y, weights, geometry, window, vectors };
@@ -141,10 +196,32 @@ impl<T: Real> Backward<'_, T> {
         let Some(out) = self.dx else { return Ok(()) };
         let beta = out.beta as f32;
         let VectorsPlan { window, weights, of: VectorsOf { vectors, .. }, dims, .. } = launch;
+        let variances = weights.variances();
+        for_half!(T as S, {
+            if launch.way == Way::Rows {
+                let (from, to) = (self.dy.gpu::<S>(op, "dy")?, out.tensor.gpu_mut::<S>(op, "dx")?);
+                let (mean, var) = (self.mean.gpu::<f32>(op, "mean")?, self.var.gpu::<f32>(op, "var")?);
+                let turned = 1;
+                let launch = GaussianPoolRunsRows::<S, { runs::ROWS_SIZE as usize }> {
+                    from,
+                    mean,
+                    var,
+                    to,
+                    beta,
+                    turned,
+                    variances,
+                    geometry,
+                    window,
+                    vectors,
+                };
+                // SAFETY: as `launch_runs`'s; rows are whole vectors.
+                return unsafe { gpu.launch(dims, launch) };
+            }
+        });
         for_storage!(T as S, op, "dx", gpu, {
             let (dy, dx) = (self.dy.gpu::<S>(op, "dy")?, out.tensor.gpu_mut::<S>(op, "dx")?);
             let (mean, var) = (self.mean.gpu::<f32>(op, "mean")?, self.var.gpu::<f32>(op, "var")?);
-            if launch.runs {
+            if launch.way == Way::Runs {
                 return launch_runs!(gpu, S, launch, geometry, dy, dx, mean, var, beta, 1);
             }
             // SAFETY: as above, of `dy` and `dx`; inputs of windows that overlap are one a thread.
