@@ -1,5 +1,4 @@
 use cuda_std::launch::{DeviceMemory, Launch, LaunchDims};
-use cuda_std::prelude::Storage;
 use kernels::band::any::Lines;
 use kernels::band::{BandLaunch, Bands};
 use kernels::max_pool::{
