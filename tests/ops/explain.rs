@@ -134,11 +134,9 @@ fn says_once() -> Outcome {
             "max_pool_forward_f32_Nhwc_u8 grid 1 block 15x5x2: {three} with the channels last: an element a thread: \
                  channels are not whole vectors of 16 bytes, or windows dilated"
         ),
-        "permute_u32 grid 3 block 256".to_owned(),
         "max_pool_forward_vectors_f32_u8 grid 1 block 256: window 2x2 stride 1x1 padding 0x0 dilation 1x1 over 9x9 with the \
          channels last: by vectors of 16 bytes of channels, of which these are a multiple; the size has no kernel of its own"
             .to_owned(),
-        "permute_u32 grid 3 block 256".to_owned(),
         "max_pool_forward_vectors_f32_u8 grid 1 block 256 shared 8192 bytes: window 9x9 stride 9x9 padding 0x0 dilation 1x1 over 9x9 \
          with the channels last: by vectors of 16 bytes of channels, threads of a block sharing a window: it is large, and \
          outputs are few"
