@@ -63,7 +63,7 @@ pub unsafe fn stochastic_pool_inference_any<T: Storage>(
 /// memory.
 #[kernel(
     max_threads = band::THREADS,
-    min_blocks = band::FEWER_BLOCKS,
+    min_blocks = FEWER_BLOCKS,
     instances(T = [f32, f16, bf16], GROUPS = [1, 2, 3])
 )]
 pub unsafe fn stochastic_pool_inference_meshes<T: Storage, const GROUPS: usize>(
