@@ -5,7 +5,7 @@ use cuda_std::prelude::*;
 
 use super::{
     CORRELATE_THREADS, Correlate, OPEN, PIXELS, SIZE, STRIDE, SUMS_PER_GAUSSIAN, Sums, VECTOR, VECTORS, WARPS, WINDOWS,
-    compute, covered, finish, parts,
+    compute, covered, finish,
 };
 use crate::gaussian_pool::{Geometry, divide};
 
@@ -29,49 +29,6 @@ const fn slot<T>() -> u32 {
     SLOT / size_of::<T>() as u32
 }
 
-/// What a lane has of a pixel or a window, of 16 bytes: two fragments for tensor cores.
-type Piece = [[u32; 2]; 2];
-
-/// How tensor cores multiply elements of this type.
-pub trait Factor: Storage {
-    /// What they take.
-    type Of: Half;
-    /// Products of fragments of windows and of pixels, by their numbers.
-    const PRODUCTS: [Option<[usize; 2]>; 3];
-
-    /// The fragments of 16 bytes.
-    fn fragments(words: [u32; 4]) -> Piece;
-}
-
-macro_rules! halves {
-    ($($t:ty)*) => {$(
-        /// As they are, half of the channels in each fragment.
-        impl Factor for $t {
-            type Of = Self;
-            const PRODUCTS: [Option<[usize; 2]>; 3] = [Some([0, 0]), Some([1, 1]), None];
-
-            #[inline(always)]
-            fn fragments([a, b, c, d]: [u32; 4]) -> Piece {
-                [[a, b], [c, d]]
-            }
-        }
-    )*};
-}
-halves!(f16 bf16);
-
-/// Sums of two `bf16`, of 16 bits together. The product of the two lower parts, 2⁻¹⁸ of the whole, is left out.
-impl Factor for f32 {
-    type Of = bf16;
-    const PRODUCTS: [Option<[usize; 2]>; 3] = [Some([0, 0]), Some([0, 1]), Some([1, 0])];
-
-    #[inline(always)]
-    fn fragments(words: [u32; 4]) -> Piece {
-        let [a, b, c, d] = words.map(f32::from_bits);
-        let (one, other) = (parts::<bf16>([a, b]), parts::<bf16>([c, d]));
-        [[one.0, other.0], [one.1, other.1]]
-    }
-}
-
 /// Each block's part of the sums of `x * dw * dy` by `mu_y`, `mu_x`, `var_y` and `var_x`, laid out `[blocks, 4]`.
 ///
 /// A step is two rows of the image and one of windows; columns are image by image, tile by tile, group by group, and a block goes
@@ -82,8 +39,8 @@ impl Factor for f32 {
 /// # Safety
 /// The parent module's. `x` holds the images, `dy` the windows, `mean` two and `var` `variances` elements; `parts` is what
 /// [`CorrelatePlan::last`](super::CorrelatePlan::last) made of `geometry`.
-#[kernel(block = CORRELATE_THREADS, min_blocks = 3, instances(S = [f32, f16, bf16]))]
-pub unsafe fn gaussian_pool_correlate_last<S: Factor>(
+#[kernel(block = CORRELATE_THREADS, min_blocks = 3, instances(S = [f16, bf16]))]
+pub unsafe fn gaussian_pool_correlate_last<S: Half>(
     x: Global<S>,
     dy: Global<S>,
     mean: Global<f32>,
@@ -126,27 +83,25 @@ pub unsafe fn gaussian_pool_correlate_last<S: Factor>(
                     ring.offset(U as u32 % SLOTS * slot::<S>())
                 };
                 // SAFETY: copied by this lane.
-                let words = |i: usize| unsafe { slot.cast::<u32>().load4(i as u32 * 4 * warp::WARP_SIZE) }.to_array();
-                let piece = |i: usize| S::fragments(words(i));
+                let piece = |i: usize| unsafe { slot.cast::<u32>().load4(i as u32 * 4 * warp::WARP_SIZE) }.to_array();
                 let (before, others) = (piece(4), piece(5));
-                windows[U] = [0, 1].map(|i| [before[i][0], others[i][0], before[i][1], others[i][1]]);
+                windows[U] = [0, 2].map(|i| [before[i], others[i], before[i + 1], others[i + 1]]);
                 if now >= first {
                     unrolled!(P in [0 1] {
                         let pixels = [piece(2 * P), piece(2 * P + 1)];
                         // Those of the same sum wait for each other: all sums' first, then all sums' second.
-                        unrolled!(N in [0 1 2] {
-                            if let Some([i, j]) = S::PRODUCTS[N] {
-                                unrolled!(A in [0 1 2 3 4 5] {
-                                    let (position, over) = (A * STRIDE + P, windows[(U + OPEN - A) % OPEN][i]);
-                                    if position < SIZE {
-                                        unrolled!(T in [0 1] {
-                                            let sum = &mut of_warp[position][T];
-                                            // SAFETY: which steps a warp does is the same for all lanes.
-                                            *sum = unsafe { mma_m16n8k16::<S::Of>(over, pixels[T][j], *sum) };
-                                        });
-                                    }
-                                });
-                            }
+                        unrolled!(N in [0 1] {
+                            unrolled!(A in [0 1 2 3 4 5] {
+                                let (position, over) = (A * STRIDE + P, windows[(U + OPEN - A) % OPEN][N]);
+                                if position < SIZE {
+                                    unrolled!(T in [0 1] {
+                                        let sum = &mut of_warp[position][T];
+                                        let channels = [pixels[T][2 * N], pixels[T][2 * N + 1]];
+                                        // SAFETY: which steps a warp does is the same for all lanes.
+                                        *sum = unsafe { mma_m16n8k16::<S>(over, channels, *sum) };
+                                    });
+                                }
+                            });
                         });
                     });
                 }
@@ -174,7 +129,7 @@ struct Copies<T> {
     there: [bool; 4],
 }
 
-impl<T: Factor> Copies<T> {
+impl<T: Half> Copies<T> {
     /// From step `begin` of all on.
     #[inline(always)]
     fn new([x, dy]: [Global<T>; 2], geometry: &Geometry, parts: &Correlate, begin: u32) -> Self {

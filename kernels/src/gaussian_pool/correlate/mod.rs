@@ -4,21 +4,20 @@
 //! `C[a, b]` is the sum over windows and channels of `x` at position `(a, b)` of the window times the window's `dy`, 121 sums in all;
 //! a gradient is the sum of these by the derivatives of the weights: `sum C[a, b] dw_y[a] w_x[b]` is that of the mean along y.
 //! Weights do not take part in the large sum, so that products of 16-bit floats are exact, and nothing is spread or pooled on the
-//! way. Of `f32` each factor is the sum of two `bf16`, of 16 bits together, and of their four products the three that count: a
-//! product is off by 2⁻¹⁶ at most, the sum of many by much less.
+//! way. Elements of `f32` are none of its: as two `bf16` each they have 16 bits, an infinite one has none, and what that gains is
+//! little (`docs/perf/log.md`).
 //!
 //! Where windows overlap as much as here, that is a matrix product: of 16 windows of a row by the 16 pixels of a row that they
 //! all are over, summed over channels. The windows that cover a pixel are a band of this matrix, a third of it; the rest is not
 //! used. A sum's place in the matrix is the same for all rows that are the same distance apart, so that sums stay in registers as
-//! long as a block lives. A warp goes down 16 columns of 32 channels, or 16 of `f32`.
+//! long as a block lives. A warp goes down 16 columns of 32 channels.
 //!
-//! The input's gradient is another pass's ([`staged`](super::staged)). In 16 bits bound by memory, which gives three quarters of the
-//! copy rate, in `f32` by tensor cores.
+//! The input's gradient is another pass's ([`staged`](super::staged)). Bound by memory, which gives three quarters
+//! of the copy rate.
 
 mod last;
 mod plan;
 
-use cuda_std::arch::sm_80::Half;
 use cuda_std::prelude::*;
 pub use last::*;
 pub use plan::*;
@@ -153,12 +152,4 @@ unsafe fn finish(of_warp: &Sums, vectors: Shared<f32>, sums: GlobalMut<f32>) {
 #[inline(always)]
 fn covered(axis: &Axis) -> u32 {
     ((axis.output - 1) * STRIDE as u32 + SIZE as u32 - axis.padding).min(axis.image)
-}
-
-/// Two numbers as sums of two of the type each.
-#[inline(always)]
-fn parts<T: Half>(numbers: [f32; 2]) -> (u32, u32) {
-    let high = T::join(numbers);
-    let [a, b] = T::split(high);
-    (high, T::join([numbers[0] - a, numbers[1] - b]))
 }

@@ -8,12 +8,12 @@ use super::super::Backward;
 use super::super::plan::Plan;
 use super::{MAX_COUNT, sum_parameters};
 use crate::Layout::ChannelsLast;
-use crate::device::{Gpu, OnGpu, for_storage};
+use crate::device::{Gpu, OnGpu, for_half};
 use crate::{DType, Real, Result, bf16, f16};
 
-/// Channels and columns that there are, of a hundred that warps have room for, at least, of elements of 16 bits and of `f32`: with
-/// fewer, windows that slide down are faster.
-const BUSY: [u32; 2] = [60, 80];
+/// Channels and columns that there are, of a hundred that warps have room for, at least: with fewer, windows that slide down are
+/// faster.
+const BUSY: u32 = 60;
 /// Blocks, at least: with fewer, one launch is faster than two.
 const BLOCKS: u32 = 132;
 
@@ -31,15 +31,13 @@ impl<T: Real> Backward<'_, T> {
         }
         let variances = plan.variances() as u32;
         let launch = match T::DTYPE {
-            DType::F32 => CorrelatePlan::last::<f32>(geometry, variances),
             DType::F16 => CorrelatePlan::last::<f16>(geometry, variances),
             DType::Bf16 => CorrelatePlan::last::<bf16>(geometry, variances),
             _ => None,
         }?;
-        let busy = BUSY[usize::from(T::DTYPE == DType::F32)];
         // The emulated grid, for which nothing is faster, takes small ones too.
         let enough = launch.blocks >= BLOCKS || gpu.is_emulated();
-        (launch.busy >= busy && enough && launch.blocks as usize <= MAX_COUNT).then_some(launch)
+        (launch.busy >= BUSY && enough && launch.blocks as usize <= MAX_COUNT).then_some(launch)
     }
 
     pub(super) fn correlate(mut self, gpu: &Gpu, geometry: Geometry, launch: CorrelatePlan) -> Result<()> {
@@ -54,15 +52,15 @@ impl<T: Real> Backward<'_, T> {
         let dims = LaunchDims::new(launch.blocks, launch.threads).with_shared(launch.shared_bytes);
         let mut workspace = gpu.workspace((launch.blocks * SUMS_PER_GAUSSIAN) as usize)?;
         let mut of_blocks = workspace.as_slice_mut();
-        for_storage!(T as S, op, "x", gpu, {
+        for_half!(T as S, {
             let (x, dy) = (x.gpu::<S>(op, "x")?, dy.gpu::<S>(op, "dy")?);
             let (mean, var) = (mean.gpu::<f32>(op, "mean")?, var.gpu::<f32>(op, "var")?);
             let sums = &mut of_blocks;
             let launch = GaussianPoolCorrelateLast::<S> { x, dy, mean, var, sums, geometry, parts };
             // SAFETY: `x` and `dy` have the shapes and the layout that `geometry` was made of, and the parameters theirs; there
             // are four sums for each block; the grid and the shared memory are the plan's.
-            unsafe { gpu.launch(dims, launch) }
-        })?;
+            unsafe { gpu.launch(dims, launch)? };
+        });
         drop(why);
         // All blocks' sums are those of one Gaussian.
         let geometry = Geometry { planes: launch.blocks, tiles: [1, 1], ..geometry };
