@@ -8,8 +8,9 @@
 //! * A call of `sync_threads`, or one of its kin, counts 1. So does a call of a function declared `extern` whose
 //!   `link_name` is an LLVM barrier, and a barrier instruction in a string (inline assembly).
 //! * A call of a function of the crate, or of `cuda_std`, counts what that function counts. It is looked for in the same
-//!   file first, then by the module or type it is qualified with, then everywhere. If several are left, as with methods,
-//!   the one with the most barriers counts.
+//!   file first, then by the module or type it is qualified with, then everywhere: a method among functions of types and
+//!   traits, what is called by its name alone among the others. If several are left, as with methods, the one with the most
+//!   barriers counts.
 //! * A macro call counts what is in its parentheses, and the arm of its definition with the most barriers.
 //! * A loop's body counts once. Loops that the compiler unrolls, and macros that repeat their argument, give more: then
 //!   the kernel says how many with `#[kernel(barriers = ..)]`, which is taken instead of counting.
@@ -110,20 +111,27 @@ impl Sources {
 
     fn find_reaching(&self) -> HashSet<(usize, usize)> {
         let mut reaching = HashSet::new();
-        // Names of functions, and of macros, that reach one.
-        let mut names: [HashSet<&str>; 2] = [BARRIERS.into(), HashSet::new()];
+        // Names of free functions, of those of types and traits, and of macros, that reach one.
+        let mut names: [HashSet<&str>; 3] = [BARRIERS.into(), HashSet::new(), HashSet::new()];
+        const MACROS: usize = 2;
         loop {
             let before = reaching.len();
             for (f, file) in self.files.iter().enumerate() {
                 for (i, function) in file.functions.iter().enumerate() {
                     let reaches = |call: &Call| {
                         // What a macro's variable stands for is not known here.
-                        call.name.starts_with('$') || names[usize::from(call.is_macro)].contains(call.name.as_str())
+                        let among = |sort: usize| names[sort].contains(call.name.as_str());
+                        call.name.starts_with('$')
+                            || if call.is_macro {
+                                among(MACROS)
+                            } else {
+                                (0..2).any(|sort| call.may_be(sort == 1) && among(sort))
+                            }
                     };
                     if (function.instructions > 0 || function.calls.iter().any(reaches)) && reaching.insert((f, i)) {
-                        names[0].insert(&function.name);
+                        names[usize::from(function.of_type.is_some())].insert(&function.name);
                         let arms_of = file.macros.iter().filter(|definition| definition.arms.contains(&i));
-                        names[1].extend(arms_of.map(|definition| definition.name.as_str()));
+                        names[MACROS].extend(arms_of.map(|definition| definition.name.as_str()));
                     }
                 }
             }
@@ -186,10 +194,11 @@ impl Sources {
         }
         walk.callers.push(place);
         let function = self.function(place);
-        let calls: u32 = function.calls.iter().map(|call| self.of_call(call, place, words, walk)).sum();
+        let calls = function.calls.iter();
+        let calls = calls.fold(0, |sum: u32, call| sum.saturating_add(self.of_call(call, place, words, walk)));
         walk.callers.pop();
-        walk.known.insert(known, function.instructions + calls);
-        function.instructions + calls
+        walk.known.insert(known, function.instructions.saturating_add(calls));
+        function.instructions.saturating_add(calls)
     }
 
     fn of_call(&self, call: &Call, (file, index): (usize, usize), words: &[String], walk: &mut Walk) -> u32 {
@@ -214,7 +223,8 @@ impl Sources {
     /// The functions that a call may mean: those of the first rule that finds any.
     fn resolve(&self, call: &Call, all: &[(usize, usize)], file: usize, own_type: Option<&str>) -> Vec<(usize, usize)> {
         let filtered = |rule: &dyn Fn((usize, usize)) -> bool| -> Vec<_> {
-            all.iter().copied().filter(|&place| rule(place)).collect()
+            let may_be = |&place: &(usize, usize)| call.may_be(self.function(place).of_type.is_some());
+            all.iter().copied().filter(may_be).filter(|&place| rule(place)).collect()
         };
         let qualifier = match call.qualifier.as_deref() {
             Some("Self") => own_type,

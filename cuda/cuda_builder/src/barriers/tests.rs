@@ -84,6 +84,19 @@ fn methods_and_associated_functions_count() {
     assert_eq!(count(&[("k.rs", text)], "k"), Some(3));
 }
 
+/// Names that functions of types and others share.
+#[test]
+fn a_method_is_a_types_and_a_name_alone_is_nobodys() {
+    let text = "
+        impl Tile { fn load(&self) { sync_threads(); sync_threads() } }
+        fn load() { sync_threads() }
+        fn store() { sync_threads() }
+        pub unsafe fn by_name() { let store = 0; load(); tile.store(); }
+        pub unsafe fn by_method(tile: Tile) { tile.load() }";
+    assert_eq!(count(&[("k.rs", text)], "by_name"), Some(1));
+    assert_eq!(count(&[("k.rs", text)], "by_method"), Some(2));
+}
+
 #[test]
 fn macro_bodies_and_macro_arguments_count() {
     let text = "

@@ -45,8 +45,17 @@ pub struct Call {
     pub name: String,
     /// The last part of the path before the name.
     pub qualifier: Option<String>,
+    /// Whether it is the end of a path, whose part before it may be no name: `Tile::<4>::new`.
+    pub ends_path: bool,
     pub is_method: bool,
     pub is_macro: bool,
+}
+
+impl Call {
+    /// Whether a function of a type or trait, or one of none, can be what is called.
+    pub fn may_be(&self, of_type: bool) -> bool {
+        self.ends_path || self.is_method == of_type
+    }
 }
 
 /// A `macro_rules!`.
@@ -253,8 +262,9 @@ impl File {
                     }
                     _ => None,
                 };
+                let ends_path = is_punct(before(1), ':') && is_punct(before(2), ':');
                 let is_method = is_punct(before(1), '.');
-                self.functions[function].calls.push(Call { name, qualifier, is_method, is_macro });
+                self.functions[function].calls.push(Call { name, qualifier, ends_path, is_method, is_macro });
             }
         }
     }
