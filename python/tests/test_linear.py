@@ -180,7 +180,6 @@ def test_operators_take_what_knew_of_no_precision():
     x, w, b = operands(3)
     ops = torch.ops.ferrolayer
     assert torch.equal(ops.linear(x, w, b), ops.linear(x, w, b, 1))
-    assert ops.linear.default.direct(x, w, b).shape == (3, 4) if hasattr(ops.linear.default, "direct") else True
     y, saved = ops.dense(x, w, b, None, 1, True)
     assert torch.equal(y, ops.dense(x, w, b, None, 1, True, 2)[0])
     assert len(ops.linear_backward(y, x, w, True, True, True)) == 3
@@ -203,14 +202,15 @@ def test_precisions_on_a_gpu(activation):
     """Each has its own error; backward keeps forward's precision, eagerly and compiled."""
     x, w, dy = (torch.randn(512, 512, device="cuda") for _ in range(3))
     exact = x.double() @ w.double().T
-    exact_dw = (dy.double() * (exact > 0) if activation else dy.double()).T @ x.double()
 
     def both(function, precision):
         leaf = w.clone().requires_grad_()
         y = function(x, leaf, activation=activation, precision=precision)
         y.backward(dy)
         z = exact.relu() if activation else exact
-        return [((a - b).norm() / b.norm()).item() for a, b in ((y, z), (leaf.grad, exact_dw))]
+        # Which sums are positive is the precision's own: of those near zero another may say otherwise.
+        dz = dy.double() * (y > 0) if activation else dy.double()
+        return [((a - b).norm() / b.norm()).item() for a, b in ((y, z), (leaf.grad, dz.T @ x.double()))]
 
     for function in (functional.linear, torch.compile(functional.linear, fullgraph=True, dynamic=False)):
         for exactly in ("f32", "f32_split"):

@@ -63,7 +63,9 @@ pub fn tests() -> Vec<Trial> {
         let name = format!("gaussian_pool::matches_cpu_at_full_size::{i}");
         tests.push(on_real_gpu(&name, move |gpu| compare::<f32>(gpu, &case, 20)));
     }
-    tests.push(on_real_gpu("gaussian_pool::correlation_matches_cpu", correlate::matches_cpu_at_full_size));
+    tests.push(on_real_gpu("gaussian_pool::correlation_matches_cpu::f16", correlate::matches_cpu_at_full_size::<f16>));
+    tests
+        .push(on_real_gpu("gaussian_pool::correlation_matches_cpu::bf16", correlate::matches_cpu_at_full_size::<bf16>));
     tests.push(on_real_gpu("gaussian_pool::huge_tensors_match_cpu", huge::match_cpu));
     tests.extend(on_each_gpu("gaussian_pool::parts_of_tensors_match_cpu", huge::small_match_cpu));
     tests
