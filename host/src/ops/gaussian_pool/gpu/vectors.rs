@@ -146,32 +146,30 @@ macro_rules! launch_runs {
     }};
 }
 
+/// Launches runs of row-major images, likewise.
+macro_rules! launch_rows {
+    ($gpu:ident, $s:ty, $plan:ident, $geometry:ident, $from:expr, $to:expr, $mean:expr, $var:expr, $beta:expr, $turned:expr) => {{
+        let VectorsPlan { window, of: VectorsOf { vectors, .. }, dims, .. } = $plan;
+        let (from, to, mean, var, beta, turned, geometry) = ($from, $to, $mean, $var, $beta, $turned, $geometry);
+        let variances = $plan.weights.variances();
+        type Runs<'a> = GaussianPoolRunsRows<'a, $s, { runs::ROWS_SIZE as usize }>;
+        let launch = Runs { from, mean, var, to, beta, turned, variances, geometry, window, vectors };
+        // SAFETY: as `launch_runs`'s; rows are whole vectors.
+        unsafe { $gpu.launch(dims, launch) }
+    }};
+}
+
 impl<T: Real> Forward<'_, T> {
     pub(super) fn by_vectors(self, gpu: &Gpu, geometry: Geometry, launch: VectorsPlan) -> Result<()> {
         let plan = &self.plan;
         let _why = super::because(plan, why(&launch));
         let op = plan.op;
         let VectorsPlan { window, weights, of: VectorsOf { vectors, .. }, dims, .. } = launch;
-        let variances = weights.variances();
         for_half!(T as S, {
             if launch.way == Way::Rows {
-                let (from, to) = (self.x.gpu::<S>(op, "x")?, self.y.gpu_mut::<S>(op, "y")?);
+                let (x, y) = (self.x.gpu::<S>(op, "x")?, self.y.gpu_mut::<S>(op, "y")?);
                 let (mean, var) = (self.mean.gpu::<f32>(op, "mean")?, self.var.gpu::<f32>(op, "var")?);
-                let (beta, turned) = (0.0, 0);
-                let launch = GaussianPoolRunsRows::<S, { runs::ROWS_SIZE as usize }> {
-                    from,
-                    mean,
-                    var,
-                    to,
-                    beta,
-                    turned,
-                    variances,
-                    geometry,
-                    window,
-                    vectors,
-                };
-                // SAFETY: as `launch_runs`'s; rows are whole vectors.
-                return unsafe { gpu.launch(dims, launch) };
+                return launch_rows!(gpu, S, launch, geometry, x, y, mean, var, 0.0, 0);
             }
         });
         for_storage!(T as S, op, "x", gpu, {
@@ -196,26 +194,11 @@ impl<T: Real> Backward<'_, T> {
         let Some(out) = self.dx else { return Ok(()) };
         let beta = out.beta as f32;
         let VectorsPlan { window, weights, of: VectorsOf { vectors, .. }, dims, .. } = launch;
-        let variances = weights.variances();
         for_half!(T as S, {
             if launch.way == Way::Rows {
-                let (from, to) = (self.dy.gpu::<S>(op, "dy")?, out.tensor.gpu_mut::<S>(op, "dx")?);
+                let (dy, dx) = (self.dy.gpu::<S>(op, "dy")?, out.tensor.gpu_mut::<S>(op, "dx")?);
                 let (mean, var) = (self.mean.gpu::<f32>(op, "mean")?, self.var.gpu::<f32>(op, "var")?);
-                let turned = 1;
-                let launch = GaussianPoolRunsRows::<S, { runs::ROWS_SIZE as usize }> {
-                    from,
-                    mean,
-                    var,
-                    to,
-                    beta,
-                    turned,
-                    variances,
-                    geometry,
-                    window,
-                    vectors,
-                };
-                // SAFETY: as `launch_runs`'s; rows are whole vectors.
-                return unsafe { gpu.launch(dims, launch) };
+                return launch_rows!(gpu, S, launch, geometry, dy, dx, mean, var, beta, 1);
             }
         });
         for_storage!(T as S, op, "dx", gpu, {
