@@ -1,5 +1,5 @@
 //! Gaussian pooling with the channels last, of windows of any size whose weights are the same everywhere and which all channels share:
-//! by [vectors](crate::vectors) of 16 bytes of channels.
+//! by [vectors] of 16 bytes of channels.
 //!
 //! A block computes the weights along each axis, a warp an axis, and of these their products, into shared memory.
 //!

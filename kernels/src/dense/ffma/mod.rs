@@ -17,7 +17,7 @@
 //!
 //! **Shares.** Tiles that fill all blocks evenly are taken whole, in turns. The slices of the others are shared out evenly, in one row
 //! from tile to tile, so that all blocks end at the same time: a block's share begins and ends within a tile, of which it
-//! writes a piece of its sums, and [`dense_finish_ffma`] adds a tile's pieces in the order of the depth ([`Work`]).
+//! writes a piece of its sums, and `dense_finish_ffma` adds a tile's pieces in the order of the depth ([`Work`]).
 //!
 //! **Edges.** Copies bring zeros where the matrix ends; nothing is stored there.
 //!
