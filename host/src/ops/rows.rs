@@ -4,6 +4,7 @@
 use std::ops::Range;
 
 use rayon::prelude::*;
+use smallvec::SmallVec;
 
 use super::window::Windows;
 use crate::Real;
@@ -21,11 +22,14 @@ pub(crate) struct Run {
     pub stride: usize,
 }
 
+/// Without an allocation for the windows that networks pool by.
+pub(crate) type Runs = SmallVec<[Run; 3]>;
+
 impl Windows {
     /// For each column of the window, the runs of a row of outputs for which it is inside the image.
-    pub fn runs(&self) -> Vec<Run> {
+    pub fn runs(&self) -> Runs {
         let (pixel, stride) = (self.pixel(), self.window.stride[1]);
-        let mut runs = Vec::new();
+        let mut runs = Runs::new();
         for column in 0..self.window.size[1] {
             let outputs = self.outputs_at(1, column);
             if outputs.is_empty() {

@@ -1,6 +1,7 @@
 use std::ops::Range;
 
 use rayon::prelude::*;
+use smallvec::SmallVec;
 
 use super::{Averages, Backward, Forward};
 use crate::device::tasks::Tasks;
@@ -8,24 +9,54 @@ use crate::device::{Cpu, OnCpu};
 use crate::ops::rows::{for_each_band, rounding, rows_per_task, zip_strided};
 use crate::{Compute, Real, Result};
 
+/// Elements of a plane of the input up to which loops over its lines take longer than going from window to window.
+const SMALL: usize = 64;
+
 impl Averages {
-    /// The rows of the input that this row of the output averages over.
-    fn rows(&self, row: usize) -> Range<usize> {
+    /// The rows, or with `axis` 1 the columns, of the input that this one of the output averages over.
+    fn inside(&self, axis: usize, output: usize) -> Range<usize> {
         let window = self.windows.window;
-        let begin = row * window.stride[0];
-        let inside = |row: usize| row.saturating_sub(window.padding[0]).min(self.windows.input[0]);
-        inside(begin)..inside(begin + window.size[0])
+        let begin = output * window.stride[axis];
+        let clamped = |place: usize| place.saturating_sub(window.padding[axis]).min(self.windows.input[axis]);
+        clamped(begin)..clamped(begin + window.size[axis])
     }
 
-    /// Factors of the divisors: one for each row of the output, and one for each element of a row.
+    /// One axis' factor of an output's divisor.
+    fn factor<C: Compute>(&self, axis: usize, output: usize) -> C {
+        match (self.divisor.divisor_override, axis) {
+            (None, _) => C::of(self.counted(axis, output) as f64),
+            (Some(divisor), 0) => C::of(divisor.get() as f64),
+            (Some(_), _) => C::one(),
+        }
+    }
+
+    /// All factors: one for each row of the output, and one for each element of a row.
     fn factors<C: Compute>(&self) -> [Vec<C>; 2] {
         let ([height, width], pixel) = (self.windows.output, self.windows.pixel());
-        let [down, right]: [Vec<C>; 2] = match self.divisor.divisor_override {
-            None => [(0, height), (1, width)]
-                .map(|(axis, outputs)| (0..outputs).map(|i| C::of(self.counted(axis, i) as f64)).collect()),
-            Some(divisor) => [vec![C::of(divisor.get() as f64); height], vec![C::one(); width]],
-        };
-        [down, right.into_iter().flat_map(|factor| std::iter::repeat_n(factor, pixel)).collect()]
+        let across = (0..width).flat_map(|i| std::iter::repeat_n(self.factor(1, i), pixel));
+        [(0..height).map(|i| self.factor(0, i)).collect(), across.collect()]
+    }
+
+    /// The averages of a plane, window after window. Of a window each column is added up, then these: the order in which
+    /// whole lines are.
+    fn small_plane<T: Real>(&self, columns: &[(Range<usize>, T::Compute)], x: &[T], y: &mut [T]) {
+        let (line, zero) = (self.windows.input_line(), T::Compute::of(0.0));
+        for (row, y) in y.chunks_exact_mut(columns.len()).enumerate() {
+            let (rows, down) = (self.inside(0, row), self.factor::<T::Compute>(0, row));
+            let x = &x[rows.start * line..rows.end * line];
+            for ((columns, across), y) in columns.iter().zip(y) {
+                let mut sum = zero;
+                for column in columns.clone() {
+                    let (mut of_column, mut at) = (zero, column);
+                    while let Some(x) = x.get(at) {
+                        of_column += x.widen();
+                        at += line;
+                    }
+                    sum += of_column;
+                }
+                *y = T::narrow(sum / (down * *across));
+            }
+        }
     }
 }
 
@@ -37,15 +68,23 @@ impl<T: Real> OnCpu for Forward<'_, T> {
         }
         let ([height, _], output_height) = (averages.windows.input, averages.windows.output[0]);
         let (line, output_line) = (averages.windows.input_line(), averages.windows.output_line());
+        let planes = [height.saturating_mul(line), output_height.saturating_mul(output_line)];
+        if averages.windows.pixel() == 1 && planes[0] <= SMALL {
+            let columns = (0..output_line).map(|i| (averages.inside(1, i), averages.factor(1, i)));
+            let columns = columns.collect::<SmallVec<[_; 8]>>();
+            let each = y.par_chunks_mut(planes[1]).zip(x.par_chunks(planes[0]));
+            each.run(rows_per_task(planes[0]), |(y, x)| averages.small_plane(&columns, x, y));
+            return Ok(());
+        }
         let (runs, zero) = (averages.windows.runs(), T::Compute::of(0.0));
-        let [row_factors, factors]: [Vec<T::Compute>; 2] = averages.factors();
+        let [row_factors, factors] = averages.factors::<T::Compute>();
         y.par_chunks_mut(output_line).enumerate().run_with(
             rows_per_task(output_line),
             || (vec![zero; line], Vec::new()),
             |(sums, room), (row, y)| {
                 let (plane, row) = (row / output_height, row % output_height);
                 sums.fill(zero);
-                for row in averages.rows(row) {
+                for row in averages.inside(0, row) {
                     let line = &x[(plane * height + row) * line..][..line];
                     sums.iter_mut().zip(line).for_each(|(sum, x)| *sum += x.widen());
                 }
@@ -73,7 +112,7 @@ impl<T: Real> OnCpu for Backward<'_, T> {
         }
         let (output_height, output_line) = (averages.windows.output[0], averages.windows.output_line());
         let (line, runs, zero) = (averages.windows.input_line(), averages.windows.runs(), T::Compute::of(0.0));
-        let [row_factors, factors]: [Vec<T::Compute>; 2] = averages.factors();
+        let [row_factors, factors] = averages.factors::<T::Compute>();
         for_each_band(dx, &averages.windows, self.dx.beta, |plane, band, dx| {
             let mut shares = vec![zero; output_line];
             let mut spread = vec![zero; line];
@@ -92,7 +131,7 @@ impl<T: Real> OnCpu for Backward<'_, T> {
                     }
                 }
                 // The same share to each row that the windows cover, as far as it is of this band.
-                let covered = averages.rows(row);
+                let covered = averages.inside(0, row);
                 for row in covered.start.max(band.start)..covered.end.min(band.end) {
                     let line = &mut dx[(row - band.start) * line..][..line];
                     line.iter_mut().zip(&spread).for_each(|(dx, share)| *dx += *share);

@@ -8,7 +8,7 @@ use super::{FlatIndices, Forward, Indices, Windows};
 use crate::device::tasks::Tasks;
 use crate::device::{Cpu, OnCpu};
 use crate::ops::route::for_indices;
-use crate::ops::rows::{Run, rounding, rows_per_task, zip_strided};
+use crate::ops::rows::{Runs, rounding, rows_per_task, zip_strided};
 use crate::{Compute, Real, Result};
 
 impl<T: Real> OnCpu for Forward<'_, T> {
@@ -100,7 +100,7 @@ fn wins<C: Compute>(x: C, maximum: C) -> bool {
 
 /// What all rows of the output have in common.
 struct Columns {
-    runs: Vec<Run>,
+    runs: Runs,
     /// For each output, the window's first column that is not left of the image.
     first: Vec<u32>,
     /// Whether there are fewer outputs than columns of the window, and so better one output after another.
