@@ -28,11 +28,12 @@ use pyo3::types::{PyCFunction, PyDict, PyString};
 
 use crate::builtin;
 use crate::handle::Handle;
+use crate::loan::{Loan, Place};
 use crate::operator::Entry;
 use crate::python_symbols::{Keys, PythonSymbols};
-use crate::schema::{Kind, Signature};
-use crate::stack::{self, Optional};
-use crate::symbols::Symbols;
+use crate::schema::Kind;
+use crate::stack::{self, Passed};
+use crate::symbols::{RawTensor, Symbols};
 
 /// The most arguments, and results, that an operator called this way has.
 pub(crate) const SLOTS: usize = 32;
@@ -48,6 +49,8 @@ pub(crate) struct Direct {
     operator: Py<PyAny>,
     /// `torch.Tensor` and `torch.nn.Parameter`.
     types: [Py<PyAny>; 2],
+    /// Where their tensor is, if that is known.
+    place: Option<Place>,
     /// What the thread's dispatch keys are in `torch.inference_mode()`, where autograd alone is off.
     inference: Keys,
     /// The key that is off in a backward pass, of names of dimensions, as it is where they are not looked at.
@@ -77,7 +80,11 @@ pub(crate) fn functions<'py>(
         return Ok(None);
     }
     let torch = py.import("torch")?;
-    let types = [torch.getattr("Tensor")?.unbind(), torch.getattr("nn")?.getattr("Parameter")?.unbind()];
+    let (tensor, parameter) = (torch.getattr("Tensor")?, torch.getattr("nn")?.getattr("Parameter")?);
+    let some = |size: usize| torch.call_method1("empty", (size,));
+    // SAFETY: these are tensors.
+    let place = unsafe { Place::find(&python.from_python, &[some(1)?, some(2)?, parameter.call1((some(1)?,))?])? };
+    let types = [tensor.unbind(), parameter.unbind()];
     let mut inference = python.keys();
     // Not from within another mode, whose keys these would be.
     let nameless = if inference == [0, 0] {
@@ -97,8 +104,17 @@ pub(crate) fn functions<'py>(
         outside: (-1_i64).into_pyobject(py)?.into_any().unbind(),
     };
     let operator = operator.clone().unbind();
-    let direct: &'static Direct =
-        Box::leak(Box::new(Direct { symbols, python, entry, operator, types, inference, nameless, forward_mode }));
+    let direct: &'static Direct = Box::leak(Box::new(Direct {
+        symbols,
+        python,
+        entry,
+        operator,
+        types,
+        place,
+        inference,
+        nameless,
+        forward_mode,
+    }));
     let function = |name, call| builtin::of(py, name, call, direct);
     Ok(Some((direct, [function(c"direct", try_direct)?, function(c"run", run)?])))
 }
@@ -214,11 +230,11 @@ impl Direct {
             return None;
         }
         let mut slots = [0; SLOTS];
-        let mut taken = Taken { slots: &mut slots, signature, count: 0, none: 0 };
-        let mut small = true;
+        let mut taken = Taken { slots: &mut slots, owned: 0, none: 0 };
+        let mut small = self.place.is_some();
         for (index, (argument, parameter)) in arguments.iter().zip(parameters).enumerate() {
             // SAFETY: the caller's.
-            let bits = unsafe {
+            taken.slots[index] = unsafe {
                 match parameter.kind {
                     _ if *argument == ffi::Py_None() => {
                         if !parameter.optional {
@@ -227,32 +243,49 @@ impl Direct {
                         taken.none |= 1 << index;
                         0
                     }
-                    Kind::Tensor => {
-                        let tensor = self.tensor(*argument)?;
-                        small &= self.is_small(&tensor);
-                        tensor.into_raw().expose_provenance() as u64
+                    Kind::Tensor if small => {
+                        let tensor = self.lent(*argument)?;
+                        small = self.is_small(tensor);
+                        tensor.expose_provenance() as u64
                     }
+                    // Others are taken below.
+                    Kind::Tensor => 0,
                     kind => number(kind, *argument)?,
                 }
             };
-            taken.slots[index] = bits;
-            taken.count = index + 1;
+        }
+        if !small {
+            for (index, (argument, parameter)) in arguments.iter().zip(parameters).enumerate() {
+                if parameter.kind == Kind::Tensor && taken.none >> index & 1 == 0 {
+                    // SAFETY: the caller's.
+                    let tensor = unsafe { self.tensor(*argument)? };
+                    taken.slots[index] = tensor.into_raw().expose_provenance() as u64;
+                    taken.owned |= 1 << index;
+                }
+            }
         }
         taken.slots[arguments.len()..given].copy_from_slice(read);
         taken.slots[given..].iter_mut().zip(defaults).for_each(|(slot, default)| *slot = default.cast_unsigned());
         let none = taken.none;
         // The kernel takes them from here.
         std::mem::forget(taken);
-        // SAFETY: the slots hold what the schema says, as for libtorch, and as many results have room. Other threads may run
-        // Python meanwhile, and have to where the kernel waits for something: of small work on the CPU that takes longer than
-        // the work, which waits for nothing.
-        let done = unsafe {
-            let thread = if small { ptr::null_mut() } else { ffi::PyEval_SaveThread() };
-            let done = stack::run(signature, self.entry.call, slots.as_mut_ptr(), Optional::Absent(none));
-            if !thread.is_null() {
+        let run = |slots: &mut [u64; SLOTS], passed: Passed<'_>| {
+            // SAFETY: the slots hold what the schema and `passed` say, and as many results have room.
+            unsafe { stack::run(signature, self.entry.call, slots.as_mut_ptr(), passed) }
+        };
+        let done = if small {
+            // Other threads would wait for microseconds.
+            // SAFETY: Python is attached, and no operator runs any; the caller has the arguments.
+            unsafe { Loan::during(arguments, |loan| run(&mut slots, Passed::Lent(none, loan))) }
+        } else {
+            // Other threads may run Python meanwhile, and have to where the kernel waits for something.
+            // SAFETY: Python is attached, and is again afterwards; of `run` no panic comes.
+            unsafe {
+                let thread = ffi::PyEval_SaveThread();
+                let done = run(&mut slots, Passed::Owned(none));
                 ffi::PyEval_RestoreThread(thread);
+                done
             }
-            done
         };
         done.ok()?;
         // SAFETY: the results are there, owned handles.
@@ -264,34 +297,78 @@ impl Direct {
     /// # Safety
     /// Python is attached, and it is an object.
     #[inline]
-    pub unsafe fn tensor(&self, object: *mut PyObject) -> Option<Handle> {
+    unsafe fn tensor(&self, object: *mut PyObject) -> Option<Handle> {
+        // SAFETY: the caller's; what has the class of a tensor is a tensor's object.
+        let handle = unsafe { self.is_tensor(object).then(|| self.python.from_python.tensor(object))?? };
+        // SAFETY: the handle lives.
+        unsafe { self.is_dense(handle.as_raw()) }.then_some(handle)
+    }
+
+    /// The same, for as long as the object keeps its tensor: not to be deleted. `None` also where it is not known how.
+    ///
+    /// # Safety
+    /// As above.
+    #[inline]
+    pub unsafe fn lent(&self, object: *mut PyObject) -> Option<RawTensor> {
+        // SAFETY: as above.
+        let raw = unsafe { self.is_tensor(object).then_some(self.place?.tensor(object))? };
+        // SAFETY: the object lives.
+        unsafe { self.is_dense(raw) }.then_some(raw)
+    }
+
+    /// How many dimensions the tensor of a Python object has, of those whose tensor may be lent.
+    ///
+    /// # Safety
+    /// As above.
+    #[inline]
+    pub unsafe fn dims(&self, object: *mut PyObject) -> Option<i64> {
+        let mut dims = -1;
+        // SAFETY: the caller's; the object lives, and the result may be written.
+        unsafe {
+            let raw = self.is_tensor(object).then_some(self.place?.tensor(object))?;
+            ((self.symbols.dim)(raw, &mut dims) == 0).then_some(dims)
+        }
+    }
+
+    /// Whether it is a tensor's object that is of no subclass.
+    ///
+    /// # Safety
+    /// As above.
+    #[inline]
+    unsafe fn is_tensor(&self, object: *mut PyObject) -> bool {
         // SAFETY: the caller's.
         let class = unsafe { ffi::Py_TYPE(object) }.cast::<PyObject>();
-        if !self.types.iter().any(|exact| exact.as_ptr() == class) {
-            return None;
-        }
-        // SAFETY: it is a tensor's object.
-        let handle = unsafe { self.python.from_python.tensor(object)? };
-        // SAFETY: the handle lives, and is a pointer to an `at::Tensor`.
-        let plain = unsafe {
+        self.types.iter().any(|exact| exact.as_ptr() == class)
+    }
+
+    /// Whether a tensor is strided, and negated by no bit.
+    ///
+    /// # Safety
+    /// It lives.
+    #[inline]
+    unsafe fn is_dense(&self, raw: RawTensor) -> bool {
+        // SAFETY: the caller's; it is a pointer to an `at::Tensor`.
+        unsafe {
             let strided = self.python.layout.is_none_or(|layout| {
                 let mut found = -1;
-                layout(handle.as_raw(), &mut found) == 0 && found == self.python.strided
+                layout(raw, &mut found) == 0 && found == self.python.strided
             });
-            strided && !(self.python.is_negative)(handle.as_raw())
-        };
-        plain.then_some(handle)
+            strided && !(self.python.is_negative)(raw)
+        }
     }
 
     /// Whether it is on the CPU, and its elements are few.
+    ///
+    /// # Safety
+    /// It lives.
     #[inline]
-    fn is_small(&self, tensor: &Handle) -> bool {
+    unsafe fn is_small(&self, raw: RawTensor) -> bool {
         let (mut device, mut elements) = (-1, 0);
-        // SAFETY: the tensor lives, and the results may be written.
+        // SAFETY: the caller's, and the results may be written.
         unsafe {
-            (self.symbols.device_type)(tensor.as_raw(), &mut device) == 0
+            (self.symbols.device_type)(raw, &mut device) == 0
                 && device == self.symbols.cpu
-                && (self.python.elements)(tensor.as_raw(), &mut elements) == 0
+                && (self.python.elements)(raw, &mut elements) == 0
                 && elements <= SMALL
         }
     }
@@ -343,20 +420,20 @@ pub(crate) fn no_memory() -> *mut PyObject {
     ptr::null_mut()
 }
 
-/// Tensors that were taken from Python's objects, to be given back unless the kernel takes them.
+/// Arguments, of which the tensors that are ours are to be given back unless the kernel takes them.
 struct Taken<'a> {
     slots: &'a mut [u64; SLOTS],
-    signature: &'static Signature,
-    count: usize,
+    /// A bit for each tensor that is ours.
+    owned: u32,
     /// A bit for each argument that is `None`.
     none: u32,
 }
 
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
-        for (bits, parameter) in self.slots.iter().zip(self.signature.parameters()).take(self.count) {
-            if parameter.kind == Kind::Tensor {
-                // SAFETY: a tensor's slot holds an owned handle, or null for `None`.
+        for (index, bits) in self.slots.iter().enumerate() {
+            if self.owned >> index & 1 == 1 {
+                // SAFETY: it is an owned handle.
                 drop(unsafe { Handle::from_raw(ptr::with_exposed_provenance_mut(*bits as usize)) });
             }
         }

@@ -63,12 +63,12 @@ unsafe fn new(direct: &Direct, arguments: &[*mut PyObject]) -> *mut PyObject {
     unsafe {
         let mut first = None;
         for argument in arguments {
-            if let Some(tensor) = direct.tensor(*argument) {
+            if let Some(tensor) = direct.lent(*argument) {
                 first.get_or_insert(tensor);
             }
         }
         let Some(first) = first else { return builtin::none() };
-        match like(direct, first.as_raw()) {
+        match like(direct, first) {
             Some(new) => {
                 let object = direct.python.to_python.object(&new);
                 if object.is_null() { no_memory() } else { object }

@@ -51,6 +51,7 @@ mod gradients;
 mod handle;
 mod layout;
 mod library;
+mod loan;
 mod op;
 mod operator;
 mod python;

@@ -52,11 +52,11 @@ pub(crate) enum FromPython {
 
 /// How a tensor's Python object is had.
 pub(crate) enum ToPython {
+    /// `THPVariable_Wrap(at::TensorBase&&)`, or, before there was that, of `const at::TensorBase&`; in old versions
+    /// `THPVariable_Wrap(at::TensorBase)`, which is passed by address as well, and taken from there.
+    Wrapped(unsafe extern "C" fn(RawTensor) -> *mut PyObject),
     /// Since 2.14; with a type, or null.
     Converted(unsafe extern "C" fn(RawTensor, *mut c_void, *mut *mut PyObject) -> i32),
-    /// `THPVariable_Wrap(const at::TensorBase&)`; in old versions `THPVariable_Wrap(at::TensorBase)`, which is passed by
-    /// address as well, and taken from there.
-    Wrapped(unsafe extern "C" fn(RawTensor) -> *mut PyObject),
 }
 
 /// `c10::impl::raw_local_dispatch_key_set`, a variable of each thread's.
@@ -90,9 +90,14 @@ impl PythonSymbols {
                         load: python.symbol(c"_ZN8pybind116detail11type_casterIN2at6TensorEvE4loadENS_6handleEb")?,
                     },
                 },
-                to_python: match torch.symbol(c"torch_tensor_to_pyobject") {
-                    Some(convert) => ToPython::Converted(convert),
-                    None => ToPython::Wrapped(
+                // A tensor that is moved has one reference at all times, and need not hold its object for a second's sake.
+                to_python: match (
+                    python.symbol(c"_Z16THPVariable_WrapON2at10TensorBaseE"),
+                    torch.symbol(c"torch_tensor_to_pyobject"),
+                ) {
+                    (Some(wrap), _) => ToPython::Wrapped(wrap),
+                    (None, Some(convert)) => ToPython::Converted(convert),
+                    (None, None) => ToPython::Wrapped(
                         python
                             .symbol(c"_Z16THPVariable_WrapRKN2at10TensorBaseE")
                             .or_else(|| python.symbol(c"_Z16THPVariable_WrapN2at10TensorBaseE"))?,

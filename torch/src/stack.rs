@@ -1,11 +1,14 @@
 //! Calls from libtorch: arguments and results are 64 bits each on a stack.
 //!
 //! A tensor is an owned handle: an argument's is ours to delete, a result's libtorch's. An argument that may be `None` is
-//! null, or a cell on C++'s heap that holds the 64 bits, ours to free. Python's lock is not held.
+//! null, or a cell on C++'s heap that holds the 64 bits, ours to free. Python's lock is not held. Direct functions lay
+//! out arguments for themselves, see [`Passed`].
 
 use std::any::Any;
 use std::borrow::Cow;
 use std::ffi::CString;
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::{ptr, slice};
@@ -18,6 +21,7 @@ use crate::arguments::{Arguments, Source};
 use crate::devices::Memory;
 use crate::handle::{Handle, TensorCell, TorchMemory};
 use crate::layout::{Dims, Order};
+use crate::loan::Loan;
 use crate::operator::{Call, Operator, kernel_of};
 use crate::schema::{Kind, Parameter, Signature};
 use crate::symbols::{FreeCell, RawTensor, Symbols};
@@ -32,7 +36,7 @@ pub(crate) unsafe extern "C-unwind" fn kernel<O: Operator>(stack: *mut u64, inpu
     let (signature, call) = kernel_of::<O>();
     debug_assert_eq!((inputs, outputs), (signature.parameters().len() as u64, signature.outputs as u64));
     // SAFETY: the caller's; the counts are the schema's, by which libtorch made the stack.
-    if let Err(message) = unsafe { run(signature, call, stack, Optional::InCells) } {
+    if let Err(message) = unsafe { run(signature, call, stack, Passed::ByLibtorch) } {
         fail(&message);
     }
 }
@@ -46,30 +50,32 @@ fn fail(message: &str) -> ! {
     unsafe { (stable.check_fail)(c"ferrolayer".as_ptr(), c"".as_ptr(), 0, message.as_ptr()) }
 }
 
-/// How arguments that may be `None` are on a stack.
+/// How arguments are on a stack.
 #[derive(Clone, Copy)]
-pub(crate) enum Optional {
-    /// As libtorch has them: null for `None`, or a cell on C++'s heap, ours to free.
-    InCells,
-    /// As others are; a bit for each argument that is `None`.
-    Absent(u32),
+pub(crate) enum Passed<'a> {
+    /// Tensors are ours. What may be `None` is null, or a cell on C++'s heap, ours to free.
+    ByLibtorch,
+    /// Tensors are ours. A bit for each argument that is `None`.
+    Owned(u32),
+    /// Tensors are for the time of the call. A bit as above.
+    Lent(u32, &'a Loan),
 }
 
 /// Runs the operator; what went wrong as its caller is to read it.
 ///
 /// # Safety
-/// As [`kernel`]'s, with the arguments that may be `None` as `optional` says.
+/// As [`kernel`]'s, with arguments as `passed` says.
 #[inline]
 pub(crate) unsafe fn run(
     signature: &'static Signature,
     call: Call,
     stack: *mut u64,
-    optional: Optional,
+    passed: Passed<'_>,
 ) -> Result<(), String> {
     let work = || {
         let symbols = Symbols::get().expect("libtorch called");
         // SAFETY: the caller's.
-        let inputs = unsafe { Stack::new(symbols, signature, stack, optional) };
+        let inputs = unsafe { Stack::new(symbols, signature, stack, passed) };
         let mut arguments = Arguments::new(signature, Source::Stack(inputs));
         let outputs = call(&mut arguments)?;
         if let Source::Stack(stack) = arguments.into_source() {
@@ -96,17 +102,56 @@ pub(crate) struct Stack<'a> {
     symbols: &'static Symbols,
     signature: &'static Signature,
     slots: &'a mut [u64],
-    optional: Optional,
-    /// How many were taken; the rest is still to be freed.
+    passed: Passed<'a>,
+    /// How many were taken; the rest is still to be freed, unless it is lent.
     taken: usize,
     /// The GPU of the last tensor, and its stream's device.
     gpu: Option<(i32, Device)>,
     /// Tensors that the operator writes to, and the dense copies that it writes instead.
-    written: Vec<(Handle, Arc<Handle>)>,
+    written: Vec<(Argument<'a>, Arc<Handle>)>,
+}
+
+/// Whether the bits are those of `true`, of which libtorch writes one byte.
+#[inline]
+pub(crate) fn is_true(bits: u64) -> bool {
+    bits as u8 != 0
+}
+
+/// A tensor that was taken off the stack.
+enum Argument<'a> {
+    Own(Handle),
+    /// Not to be deleted.
+    Lent(ManuallyDrop<Handle>, &'a Loan),
+}
+
+impl Deref for Argument<'_> {
+    type Target = Handle;
+
+    #[inline]
+    fn deref(&self) -> &Handle {
+        match self {
+            Self::Own(handle) => handle,
+            Self::Lent(handle, _) => handle,
+        }
+    }
+}
+
+impl Argument<'_> {
+    /// As the owner of memory.
+    #[inline]
+    fn into_owner(self) -> Box<dyn Any + Send + Sync> {
+        match self {
+            Self::Own(handle) => handle.into_owner(),
+            Self::Lent(_, loan) => loan.lend(),
+        }
+    }
 }
 
 impl Drop for Stack<'_> {
     fn drop(&mut self) {
+        if matches!(self.passed, Passed::Lent(..)) {
+            return;
+        }
         for index in self.taken..self.slots.len() {
             let parameter = &self.signature.parameters()[index];
             let bits = self.bits(index, parameter);
@@ -120,28 +165,28 @@ impl Drop for Stack<'_> {
 
 impl<'a> Stack<'a> {
     /// # Safety
-    /// `stack` holds arguments as `signature` says; they are no one else's.
+    /// `stack` holds arguments as `signature` and `passed` say; they are no one else's.
     #[inline]
     unsafe fn new(
         symbols: &'static Symbols,
         signature: &'static Signature,
         stack: *mut u64,
-        optional: Optional,
+        passed: Passed<'a>,
     ) -> Self {
         let inputs = signature.parameters().len();
         // SAFETY: the caller's. A stack without arguments may be null.
         let slots = if inputs == 0 { &mut [][..] } else { unsafe { slice::from_raw_parts_mut(stack, inputs) } };
-        Self { symbols, signature, slots, optional, taken: 0, gpu: None, written: Vec::new() }
+        Self { symbols, signature, slots, passed, taken: 0, gpu: None, written: Vec::new() }
     }
 
     /// The bits of an argument; `None` for Python's `None`. An optional argument's cell is freed.
     #[inline]
     fn bits(&self, index: usize, parameter: &Parameter) -> Option<u64> {
         let bits = self.slots[index];
-        match self.optional {
-            Optional::Absent(none) => return (none >> index & 1 == 0).then_some(bits),
-            Optional::InCells if !parameter.optional => return Some(bits),
-            Optional::InCells => {}
+        match self.passed {
+            Passed::Owned(none) | Passed::Lent(none, _) => return (none >> index & 1 == 0).then_some(bits),
+            Passed::ByLibtorch if !parameter.optional => return Some(bits),
+            Passed::ByLibtorch => {}
         }
         let cell: *mut u64 = ptr::with_exposed_provenance_mut(bits as usize);
         if cell.is_null() {
@@ -167,10 +212,16 @@ impl<'a> Stack<'a> {
         match (self.bits(index, parameter), parameter.kind) {
             (Some(bits), Kind::Int) => Scalar::Int(bits as i64),
             (Some(bits), Kind::Float) => Scalar::Float(f64::from_bits(bits)),
-            // libtorch writes the one byte of a bool.
-            (Some(bits), Kind::Bool) => Scalar::Bool(bits as u8 != 0),
+            (Some(bits), Kind::Bool) => Scalar::Bool(is_true(bits)),
             (None, _) | (_, Kind::Tensor) => Scalar::None,
         }
+    }
+
+    /// The bits of an argument that is a number and cannot be `None`.
+    #[inline]
+    pub fn number(&mut self, index: usize) -> u64 {
+        self.taken = index + 1;
+        self.slots[index]
     }
 
     /// An argument that is a tensor, or `None`.
@@ -178,11 +229,15 @@ impl<'a> Stack<'a> {
     pub fn tensor(&mut self, index: usize, parameter: &'static Parameter) -> Result<Option<Parts<'_>>> {
         self.taken = index + 1;
         let Some(bits) = self.bits(index, parameter) else { return Ok(None) };
-        // SAFETY: a tensor's slot holds an owned handle.
+        // SAFETY: a tensor's slot holds a handle, owned unless it is lent.
         let handle = unsafe { Handle::from_raw(ptr::with_exposed_provenance_mut(bits as usize)) };
         let Some(handle) = handle else { return Ok(None) };
+        let handle = match self.passed {
+            Passed::Lent(_, loan) => Argument::Lent(ManuallyDrop::new(handle), loan),
+            Passed::ByLibtorch | Passed::Owned(_) => Argument::Own(handle),
+        };
         let symbols = self.symbols;
-        // SAFETY: the handle lives until the tensor is made, be it as its owner.
+        // SAFETY: the tensor lives until another has its memory, be it as its owner.
         let facts = unsafe { facts(symbols, handle.as_raw()) };
         let Facts { dtype, device_type, shape, strides } =
             facts.map_err(|(got, expected)| self.error(parameter, got, expected))?;
@@ -359,14 +414,19 @@ unsafe fn hand_over(symbols: &Symbols, signature: &'static Signature, outputs: O
     check_count(signature, &outputs)?;
     let mut outputs = outputs.0;
     let mut handles = SmallVec::<[Handle; 4]>::new();
+    let handle = |output| for_any!(output, tensor as T => handle_of(symbols, tensor));
+    // SAFETY: the caller's, and there are as many.
+    let put = |index, handle: Handle| unsafe { stack.add(index).write(handle.into_raw().expose_provenance() as u64) };
+    if outputs.len() == 1 {
+        // Which most give.
+        outputs.pop().map(handle).transpose()?.into_iter().for_each(|handle| put(0, handle));
+        return Ok(());
+    }
     // From the last to the first, which need not be moved.
     while let Some(output) = outputs.pop() {
-        handles.push(for_any!(output, tensor as T => handle_of(symbols, tensor)?));
+        handles.push(handle(output)?);
     }
-    for (index, handle) in handles.into_iter().rev().enumerate() {
-        // SAFETY: the caller's, and there are as many.
-        unsafe { stack.add(index).write(handle.into_raw().expose_provenance() as u64) };
-    }
+    handles.into_iter().rev().enumerate().for_each(|(index, handle)| put(index, handle));
     Ok(())
 }
 
