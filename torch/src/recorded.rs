@@ -20,13 +20,13 @@ use crate::builtin;
 use crate::direct::{Direct, Results, SLOTS, number};
 use crate::schema::Kind;
 
-/// Gives the operator's object in Python the two that make functions: `eager(apply, occupied, plain, numbers)` and
-/// `forward(kept, shape)`.
+/// Gives the operator's object in Python the two that make functions: `eager(apply, occupied, plain, numbers[, dims[,
+/// settings]])`
+/// and `forward(kept, shape)`.
 pub(crate) fn attach(operator: &Bound<'_, PyAny>, direct: &'static Direct) -> PyResult<()> {
     let py = operator.py();
     let make = move |arguments: &Bound<'_, PyTuple>, _: Option<&Bound<'_, PyDict>>| -> PyResult<Py<PyAny>> {
-        let (apply, occupied, plain, numbers) = arguments.extract()?;
-        Ok(eager(arguments.py(), direct, apply, occupied, plain, numbers)?.into_any().unbind())
+        Ok(eager(direct, arguments)?.into_any().unbind())
     };
     operator.setattr("eager", PyCFunction::new_closure(py, Some(c"eager"), None, make)?)?;
     let make = move |arguments: &Bound<'_, PyTuple>, _: Option<&Bound<'_, PyDict>>| -> PyResult<Py<PyAny>> {
@@ -50,6 +50,10 @@ struct Eager {
     occupied: Py<PyAny>,
     /// Makes the operator's numbers of the arguments that stand for them.
     numbers: Option<Py<PyAny>>,
+    /// As many dimensions as the first argument has to have, if that is looked at.
+    dims: Option<i64>,
+    /// From this tensor on they are settings: where a gradient is wanted of one, more is to be done.
+    settings: usize,
     made: RefCell<Made>,
     requires_grad: Py<PyString>,
     tensors: usize,
@@ -78,15 +82,13 @@ struct Numbers {
 ///
 /// Arguments are the operator's tensors, and then what `numbers`, if that is given, makes the tuple of its others of; their
 /// own otherwise. Where no gradient is wanted the result is that of `plain`, the direct function of an operator with the same
-/// arguments.
-fn eager<'py>(
-    py: Python<'py>,
-    direct: &'static Direct,
-    apply: Py<PyAny>,
-    occupied: Py<PyAny>,
-    plain: Bound<'py, PyAny>,
-    numbers: Option<Py<PyAny>>,
-) -> PyResult<Bound<'py, PyCFunction>> {
+/// arguments. A first argument of other than `dims` dimensions is more to be done, too, if they are given, and so is
+/// a gradient of an argument from `settings` on.
+fn eager<'py>(direct: &'static Direct, arguments: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyCFunction>> {
+    let py = arguments.py();
+    let (apply, occupied, plain, numbers): (_, _, Bound<'py, PyAny>, _) = arguments.get_slice(0, 4).extract()?;
+    let dims = arguments.get_item(4).ok().map(|dims| dims.extract()).transpose()?.flatten();
+    let settings = arguments.get_item(5).ok().map(|settings| settings.extract::<usize>()).transpose()?;
     // SAFETY: only direct functions have this name, and this is their state.
     let plain = unsafe {
         let capsule = ffi::PyCFunction_GetSelf(plain.cast::<PyCFunction>()?.as_ptr());
@@ -97,7 +99,8 @@ fn eager<'py>(
     };
     let requires_grad = PyString::intern(py, "requires_grad").unbind();
     let (made, tensors) = (RefCell::default(), first_number(direct));
-    let state = Eager { plain, apply, occupied, numbers, made, requires_grad, tensors };
+    let settings = settings.map_or(tensors, |settings| settings.min(tensors));
+    let state = Eager { plain, apply, occupied, numbers, dims, settings, made, requires_grad, tensors };
     builtin::of(py, c"eager", call_eager, Box::leak(Box::new(state)))
 }
 
@@ -127,8 +130,18 @@ impl Eager {
         let Some((tensors, others)) = arguments.split_at_checked(self.tensors) else { return Ok(None) };
         // SAFETY: the caller's; a function of this thread's state alone.
         unsafe {
-            let wanted = (self.plain.symbols.grad_mode)() && tensors.iter().any(|tensor| self.requires_grad(*tensor));
-            if !wanted {
+            if let (Some(dims), Some(first)) = (self.dims, tensors.first())
+                && self.plain.dims(*first) != Some(dims)
+            {
+                return Ok(None);
+            }
+            let wants = |tensors: &[*mut PyObject]| tensors.iter().any(|tensor| self.requires_grad(*tensor));
+            let (data, settings) = tensors.split_at(self.settings);
+            let recorded = (self.plain.symbols.grad_mode)();
+            if recorded && wants(settings) {
+                return Ok(None);
+            }
+            if !(recorded && wants(data)) {
                 if others.is_empty() {
                     return Ok(self.plain.call(tensors, &[], Results::First));
                 }

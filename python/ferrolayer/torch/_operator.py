@@ -196,6 +196,8 @@ def define(
     vmap: Rule | None = None,
     inference: Operator | None = None,
     numbers: Numbers | None = None,
+    dims: int | None = None,
+    settings: int | None = None,
     casts: bool = False,
     name: str | None = None,
 ) -> Operator:
@@ -223,6 +225,8 @@ def define(
             output alone.
         numbers: makes the operator's inputs from the first that is no tensor on, for `Operator.eager`, of what that is
             called with instead of them. It is remembered for inputs that are numbers, texts and tuples.
+        dims: how many dimensions the first input has where `Operator.eager` is to run it; of others that gives `None`.
+        settings: from which input on tensors have no gradient; where one requires it `Operator.eager` gives `None`.
         casts: whether autocast changes the inputs, which who calls `Operator.eager` sees to where it gives `None`.
         name: the public operator's name; "mine_autograd::op" if left out.
     """
@@ -249,7 +253,7 @@ def define(
     apply = _eager(title, call, save, _complete(backward, inputs), several)
     packed = _packed(title, operator, call, save, backward, several, tensors)
     plain = direct if inference is None else inference.direct
-    eager = _choosing(operator, plain, packed, busy, numbers, tensors)
+    eager = _choosing(operator, plain, packed, busy, numbers, dims, settings, tensors)
     transformed = _functorch(title, operator, save, _complete(backward, inputs), jvp, several)
     name = name or f"{namespace}_autograd::{opname}"
     traced = _public(name, operator, fake, apply, transformed)
@@ -277,13 +281,20 @@ def _choosing(
     packed: Callable[..., Any],
     busy: Callable[[], bool],
     numbers: Numbers | None,
+    dims: int | None,
+    settings: int | None,
     tensors: int,
 ) -> Callable[..., Any]:
     """`Operator.eager`: `packed` where a gradient is wanted, else `plain`."""
     if hasattr(operator, "eager"):
-        return operator.eager(packed, busy, plain, numbers)  # type: ignore[no-any-return]
+        more = () if settings is None and dims is None else (dims,) if settings is None else (dims, settings)
+        return operator.eager(packed, busy, plain, numbers, *more)  # type: ignore[no-any-return]
 
     def eager(*inputs: Any) -> Any:
+        if dims is not None and inputs[0].dim() != dims:
+            return None
+        if settings is not None and wants_gradient(inputs[settings:tensors]):
+            return None
         inputs, others = inputs[:tensors], inputs[tensors:]
         if numbers is not None:
             others = numbers(*others)

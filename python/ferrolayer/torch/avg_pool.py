@@ -65,6 +65,7 @@ avg_pool_forward = define(
     jvp=_jvp,
     vmap=folding(0),
     numbers=_numbers,
+    dims=4,
 )
 avg_pool_backward = define(
     "ferrolayer::avg_pool_backward",
@@ -101,7 +102,7 @@ def avg_pool2d(
         `(N, C, Ho, Wo)` or `(C, Ho, Wo)`, with `Ho = (H + 2 * padding - kernel_size) // stride + 1` and `Wo` alike,
         rounded up with `ceil_mode`.
     """
-    if not is_dynamo_compiling() and input.dim() == 4:
+    if not is_dynamo_compiling():
         y = _eager(input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
         if y is not None:
             return y  # type: ignore[no-any-return]

@@ -115,6 +115,7 @@ gaussian_pool_forward = define(
     jvp=_jvp,
     vmap=folding(0),
     numbers=_numbers,
+    dims=4,
 )
 _raw_backward = define("ferrolayer::gaussian_pool_backward", fake=_fake_backward).raw
 _eager = gaussian_pool_forward.eager
@@ -150,7 +151,7 @@ def gaussian_pool2d(
     dtype = torch.float64 if input.dtype is torch.float64 else torch.float32
     if mean.dtype is not dtype or var.dtype is not dtype:
         mean, var = mean.to(dtype), var.to(dtype)
-    if not is_dynamo_compiling() and input.dim() == 4:
+    if not is_dynamo_compiling():
         y = _eager(input, mean, var, kernel_size, stride, padding, ceil_mode, normalize)
         if y is not None:
             return y  # type: ignore[no-any-return]

@@ -83,6 +83,7 @@ max_pool_forward = define(
     vmap=folding(0),
     inference=_inference,
     numbers=_numbers,
+    dims=4,
 )
 max_pool_backward = define(
     "ferrolayer::max_pool_backward",
@@ -120,7 +121,7 @@ def max_pool2d(
         `(N, C, Ho, Wo)` or `(C, Ho, Wo)`, with `Ho = (H + 2 * padding - dilation * (kernel_size - 1) - 1) // stride
         + 1` and `Wo` alike, rounded up with `ceil_mode`; with `return_indices` also int64 indices of that shape.
     """
-    if not is_dynamo_compiling() and not return_indices and input.dim() == 4:
+    if not is_dynamo_compiling() and not return_indices:
         y = _eager(input, kernel_size, stride, padding, dilation, ceil_mode)
         if y is not None:
             return y

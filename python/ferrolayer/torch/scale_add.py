@@ -35,7 +35,13 @@ def _jvp(ctx: Any, *tangents: Tensor | None) -> Tensor | None:
 
 
 scale_add_forward = define(
-    "ferrolayer::scale_add", fake=empty_like, save=Kept("scale"), backward=_backward, jvp=_jvp, vmap=elementwise
+    "ferrolayer::scale_add",
+    fake=empty_like,
+    save=Kept("scale"),
+    backward=_backward,
+    jvp=_jvp,
+    vmap=elementwise,
+    settings=1,
 )
 scale_add_backward = define(
     "ferrolayer::scale_add_backward",
@@ -56,8 +62,7 @@ def scale_add(input: Tensor, scale: Tensor | float, constant: Tensor | float) ->
         scale: a number, or a tensor of one element on `x`'s device, which the kernel reads when it runs.
         constant: likewise.
     """
-    tensors = isinstance(scale, Tensor) and isinstance(constant, Tensor)
-    if tensors and not (is_dynamo_compiling() or scale.requires_grad or constant.requires_grad):
+    if isinstance(scale, Tensor) and not is_dynamo_compiling():
         y = _eager(input, scale, constant)
         if y is not None:
             return y  # type: ignore[no-any-return]
