@@ -57,8 +57,10 @@ impl Layout {
 
     fn fit(self, shape: &[usize], strides: &[usize]) -> Fit {
         match self {
-            Self::RowMajor => fit(shape, strides, (0..shape.len()).rev()),
-            Self::ChannelsLast if shape.len() == 4 => fit(shape, strides, CHANNELS_LAST.into_iter()),
+            Self::RowMajor => fit(shape, shape.iter().zip(strides).rev()),
+            Self::ChannelsLast if shape.len() == 4 => {
+                fit(shape, CHANNELS_LAST.iter().map(|&d| (&shape[d], &strides[d])))
+            }
             Self::ChannelsLast => Fit::No,
         }
     }
@@ -98,18 +100,19 @@ fn strides_in_order(shape: &[usize], order: impl Iterator<Item = usize>) -> Dims
     strides
 }
 
-/// How these strides compare with those of the dimensions in this order, the fastest first.
-fn fit(shape: &[usize], strides: &[usize], order: impl Iterator<Item = usize>) -> Fit {
+/// How strides compare with those of dense dimensions in this order, each a size and a stride, the fastest first.
+#[inline]
+fn fit<'a>(shape: &[usize], dimensions: impl Iterator<Item = (&'a usize, &'a usize)>) -> Fit {
     let mut fit = Fit::Exact;
     let mut step = 1usize;
-    for dim in order {
-        if strides[dim] != step {
-            if shape[dim] != 1 && !shape.contains(&0) {
+    for (&size, &stride) in dimensions {
+        if stride != step {
+            if size != 1 && !shape.contains(&0) {
                 return Fit::No;
             }
             fit = Fit::Places;
         }
-        step = step.saturating_mul(shape[dim].max(1));
+        step = step.saturating_mul(size.max(1));
     }
     fit
 }
@@ -129,7 +132,7 @@ pub(crate) fn is_dense(shape: &[usize], strides: &[usize]) -> bool {
     }
     let mut order: Dims = (0..shape.len()).filter(|&dim| shape[dim] != 1).collect();
     order.sort_unstable_by_key(|&dim| strides[dim]);
-    fit(shape, strides, order.into_iter()) != Fit::No
+    fit(shape, order.iter().map(|&dim| (&shape[dim], &strides[dim]))) != Fit::No
 }
 
 #[cfg(test)]

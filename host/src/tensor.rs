@@ -3,9 +3,9 @@
 mod foreign;
 
 use std::any::Any;
-use std::sync::Arc;
 
 use ndarray::{ArrayBase, ArrayD, Data, Dimension, IxDyn};
+use triomphe::Arc;
 
 use crate::device::memory::{HostMemory, vec_of};
 use crate::device::{Device, GpuBuffer};

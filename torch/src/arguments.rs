@@ -6,7 +6,7 @@ use ferrolayer::{Element, Tensor};
 
 use crate::error::torch_name;
 use crate::schema::{Kind, Parameter, Signature};
-use crate::stack::{Parts, Stack};
+use crate::stack::{Parts, Stack, is_true};
 use crate::value::Scalar;
 use crate::{AnyTensor, Error, Result, Value};
 
@@ -99,6 +99,9 @@ impl<'a> Arguments<'a> {
     /// [`Error::Argument`] where the schema has something else.
     #[inline]
     pub fn int(&mut self) -> Result<i64> {
+        if let Some(bits) = self.bits(Kind::Int) {
+            return Ok(bits.cast_signed());
+        }
         match self.scalar(Kind::Int)? {
             (_, Scalar::Int(value)) => Ok(value),
             (parameter, other) => Err(self.not_that(parameter, &other.into())),
@@ -111,11 +114,11 @@ impl<'a> Arguments<'a> {
     /// As [`Arguments::int`]; [`Error::Argument`] for one below 0.
     #[inline]
     pub fn size(&mut self) -> Result<usize> {
-        match self.scalar(Kind::Int)? {
-            (parameter, Scalar::Int(value)) => usize::try_from(value)
-                .map_err(|_| self.error(parameter, value.to_string(), "a number that is not negative".into())),
-            (parameter, other) => Err(self.not_that(parameter, &other.into())),
-        }
+        let value = self.int()?;
+        usize::try_from(value).map_err(|_| {
+            let parameter = &self.signature.parameters()[self.next - 1];
+            self.error(parameter, value.to_string(), "a number that is not negative".into())
+        })
     }
 
     /// A `float`.
@@ -136,6 +139,9 @@ impl<'a> Arguments<'a> {
     /// As [`Arguments::int`].
     #[inline]
     pub fn bool(&mut self) -> Result<bool> {
+        if let Some(bits) = self.bits(Kind::Bool) {
+            return Ok(is_true(bits));
+        }
         match self.scalar(Kind::Bool)? {
             (_, Scalar::Bool(value)) => Ok(value),
             (parameter, other) => Err(self.not_that(parameter, &other.into())),
@@ -188,7 +194,20 @@ impl<'a> Arguments<'a> {
         }
     }
 
+    /// The bits of the next argument, if libtorch's stack has it, it is of this kind and may not be `None`: the shortest way
+    /// to a number.
     #[inline]
+    fn bits(&mut self, kind: Kind) -> Option<u64> {
+        let parameter = self.signature.parameters().get(self.next)?;
+        match &mut self.source {
+            Source::Stack(stack) if parameter.kind == kind && !parameter.optional => {
+                self.next += 1;
+                Some(stack.number(self.next - 1))
+            }
+            _ => None,
+        }
+    }
+
     fn scalar(&mut self, kind: Kind) -> Result<(&'static Parameter, Scalar)> {
         let parameter = self.parameter(kind)?;
         let value = match &mut self.source {

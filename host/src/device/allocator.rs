@@ -88,10 +88,32 @@ pub(crate) const GIVEN: Place = Place { op: "Tensor::from_foreign", argument: "m
 
 /// An allocator, where there is one, as devices hold it.
 #[derive(Clone, Default)]
-pub(crate) struct Allocation(pub Option<Arc<dyn Allocator>>);
+pub(crate) enum Allocation {
+    /// The device's own memory.
+    #[default]
+    Own,
+    /// Of who lives as long as one device does.
+    Shared(Arc<dyn Allocator>),
+    /// Of who lives as long as the process: cloning it, as each tensor does with its device, counts nothing.
+    Static(&'static dyn Allocator),
+}
+
+impl Allocation {
+    #[inline]
+    pub fn get(&self) -> Option<&dyn Allocator> {
+        match self {
+            Self::Own => None,
+            Self::Shared(allocator) => Some(&**allocator),
+            Self::Static(allocator) => Some(*allocator),
+        }
+    }
+}
 
 impl std::fmt::Debug for Allocation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(if self.0.is_some() { "an allocator" } else { "the device's own" })
+        f.write_str(match self {
+            Self::Own => "the device's own",
+            Self::Shared(_) | Self::Static(_) => "an allocator",
+        })
     }
 }

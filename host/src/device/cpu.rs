@@ -31,7 +31,12 @@ impl Cpu {
 
     /// The same, with the memory of tensors made here from `allocator`.
     pub fn with_allocator(allocator: Arc<dyn Allocator>) -> Self {
-        Self { memory: Allocation(Some(allocator)), ..Self::default() }
+        Self { memory: Allocation::Shared(allocator), ..Self::default() }
+    }
+
+    /// The same, from an allocator that is never dropped, of which no references are counted.
+    pub fn with_static_allocator(allocator: &'static dyn Allocator) -> Self {
+        Self { memory: Allocation::Static(allocator), ..Self::default() }
     }
 
     /// Whether outputs are poisoned.
@@ -41,8 +46,8 @@ impl Cpu {
 
     /// Memory for a dense tensor, to be written before it is read.
     pub(crate) fn allocate<T: Element>(&self, shape: &[usize], strides: &[usize]) -> Result<HostMemory<T>> {
-        match &self.memory.0 {
-            Some(allocator) => HostMemory::of_allocator(&**allocator, shape, strides),
+        match self.memory.get() {
+            Some(allocator) => HostMemory::of_allocator(allocator, shape, strides),
             None => {
                 let value = if self.poison { T::POISON } else { T::default() };
                 Ok(HostMemory::Own(vec_of(value, shape.iter().product())?))
@@ -52,7 +57,7 @@ impl Cpu {
 
     /// Memory that holds `values`, in the order in which they are in memory.
     pub(crate) fn hold<T: Element>(&self, shape: &[usize], strides: &[usize], values: Vec<T>) -> Result<HostMemory<T>> {
-        if self.memory.0.is_none() {
+        if self.memory.get().is_none() {
             return Ok(HostMemory::Own(values));
         }
         let mut memory = self.allocate(shape, strides)?;

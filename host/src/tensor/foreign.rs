@@ -1,6 +1,6 @@
 //! Tensors for, and of, those who hold memory by its address.
 
-use std::sync::Arc;
+use triomphe::Arc;
 
 use super::{Storage, Tensor, elements};
 use crate::device::memory::HostMemory;
@@ -9,7 +9,29 @@ use crate::layout::{Dims, is_dense};
 use crate::{Device, Element, Error, Result};
 
 /// The number of elements of a dense tensor, which shape and strides are to be of.
+#[inline]
 fn dense_elements<T>(op: &'static str, shape: &[usize], strides: &[usize]) -> Result<usize> {
+    // Most are seen to be at once.
+    let len = (shape.len() == strides.len()).then(|| row_major_elements(shape, strides)).flatten();
+    match len {
+        Some(len) if len <= isize::MAX as usize / size_of::<T>() => Ok(len),
+        _ => any_dense_elements::<T>(op, shape, strides),
+    }
+}
+
+/// The number of elements of a shape without zeros, whose strides are those of a new tensor; `None` for any other.
+#[inline]
+fn row_major_elements(shape: &[usize], strides: &[usize]) -> Option<usize> {
+    let dimensions = shape.iter().zip(strides).rev();
+    dimensions.into_iter().try_fold(
+        1usize,
+        |step, (&size, &stride)| {
+            if stride == step && size > 0 { step.checked_mul(size) } else { None }
+        },
+    )
+}
+
+fn any_dense_elements<T>(op: &'static str, shape: &[usize], strides: &[usize]) -> Result<usize> {
     let len = elements::<T>(op, "shape", shape)?;
     if is_dense(shape, strides) {
         return Ok(len);
@@ -60,7 +82,7 @@ impl<T: Element> Tensor<T> {
     ///
     /// `None`, and the tensor dropped, where the memory is the device's own, or another tensor or a graph has it too.
     pub fn into_foreign(self) -> Option<Foreign> {
-        match Arc::into_inner(self.held)?.storage {
+        match Arc::try_unwrap(self.held).ok()?.storage {
             Storage::Cpu(memory) => memory.into_foreign(),
             Storage::Gpu(buffer) => buffer.into_foreign(),
             Storage::Nothing => None,

@@ -90,7 +90,7 @@ impl GpuOptions {
     /// allocated or freed but by it. (What [`Gpu::record`] records has the graph's own memory, as ever.)
     #[must_use]
     pub fn allocator(mut self, allocator: Arc<dyn Allocator>) -> Self {
-        self.memory = allocator::Allocation(Some(allocator));
+        self.memory = allocator::Allocation::Shared(allocator);
         self
     }
 
@@ -168,7 +168,7 @@ impl Gpu {
         let sizes = len.and_then(|len| Some((len, len.checked_mul(size_of::<T>())?)));
         let (len, bytes) =
             sizes.ok_or_else(|| Error::OutOfMemory { device: self.to_string(), bytes: usize::MAX, free: None })?;
-        let buffer = match (self.inner.recording.pool(), &self.inner.memory.0) {
+        let buffer = match (self.inner.recording.pool(), self.inner.memory.get()) {
             (None, Some(allocator)) => {
                 let memory = allocator.allocate(&Request { dtype: T::DTYPE, shape, strides })?;
                 // SAFETY: an allocator's promise.
@@ -210,7 +210,7 @@ impl Gpu {
             let address = if bytes == 0 { 0 } else { pool.take(bytes)? };
             return Ok(of(address, len, Room::Pool(pool)));
         }
-        if let Some(allocator) = &self.inner.memory.0 {
+        if let Some(allocator) = self.inner.memory.get() {
             if len == 0 {
                 return Ok(of(0, 0, Room::Nothing));
             }
