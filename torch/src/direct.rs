@@ -18,13 +18,14 @@
 //! In all other cases [`functions`]' first gives `None`, and its second calls the operator. Autograd passes these operators by
 //! (Python registers them so), and so do they.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::ptr;
 
 use pyo3::exceptions::PyMemoryError;
 use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
 use pyo3::types::{PyCFunction, PyDict, PyString};
+use smallvec::SmallVec;
 
 use crate::builtin;
 use crate::handle::Handle;
@@ -230,17 +231,17 @@ impl Direct {
             return None;
         }
         let mut slots = [0; SLOTS];
-        let mut taken = Taken { slots: &mut slots, owned: 0, none: 0 };
+        let mut none = 0;
         let mut small = self.place.is_some();
         for (index, (argument, parameter)) in arguments.iter().zip(parameters).enumerate() {
             // SAFETY: the caller's.
-            taken.slots[index] = unsafe {
+            slots[index] = unsafe {
                 match parameter.kind {
                     _ if *argument == ffi::Py_None() => {
                         if !parameter.optional {
                             return None;
                         }
-                        taken.none |= 1 << index;
+                        none |= 1 << index;
                         0
                     }
                     Kind::Tensor if small => {
@@ -254,39 +255,39 @@ impl Direct {
                 }
             };
         }
+        slots[arguments.len()..given].copy_from_slice(read);
+        slots[given..].iter_mut().zip(defaults).for_each(|(slot, default)| *slot = default.cast_unsigned());
+        let tensors = arguments.iter().zip(parameters).enumerate();
+        let tensors =
+            tensors.filter(|(index, (_, parameter))| parameter.kind == Kind::Tensor && none >> index & 1 == 0);
+        // SAFETY: the caller's.
+        let owned = tensors.map(|(index, (argument, _))| (index, unsafe { self.tensor(*argument) }));
+        // References to the tensors, for as long as other threads may run Python.
+        let mut handles = SmallVec::<[Handle; 8]>::new();
         if !small {
-            for (index, (argument, parameter)) in arguments.iter().zip(parameters).enumerate() {
-                if parameter.kind == Kind::Tensor && taken.none >> index & 1 == 0 {
-                    // SAFETY: the caller's.
-                    let tensor = unsafe { self.tensor(*argument)? };
-                    taken.slots[index] = tensor.into_raw().expose_provenance() as u64;
-                    taken.owned |= 1 << index;
-                }
+            for (index, handle) in owned.clone() {
+                let handle = handle?;
+                slots[index] = handle.as_raw().expose_provenance() as u64;
+                handles.push(handle);
             }
         }
-        taken.slots[arguments.len()..given].copy_from_slice(read);
-        taken.slots[given..].iter_mut().zip(defaults).for_each(|(slot, default)| *slot = default.cast_unsigned());
-        let none = taken.none;
-        // The kernel takes them from here.
-        std::mem::forget(taken);
-        let run = |slots: &mut [u64; SLOTS], passed: Passed<'_>| {
-            // SAFETY: the slots hold what the schema and `passed` say, and as many results have room.
-            unsafe { stack::run(signature, self.entry.call, slots.as_mut_ptr(), passed) }
-        };
-        let done = if small {
-            // Other threads would wait for microseconds.
-            // SAFETY: Python is attached, and no operator runs any; the caller has the arguments.
-            unsafe { Loan::during(arguments, |loan| run(&mut slots, Passed::Lent(none, loan))) }
-        } else {
-            // Other threads may run Python meanwhile, and have to where the kernel waits for something.
-            // SAFETY: Python is attached, and is again afterwards; of `run` no panic comes.
-            unsafe {
-                let thread = ffi::PyEval_SaveThread();
-                let done = run(&mut slots, Passed::Owned(none));
-                ffi::PyEval_RestoreThread(thread);
+        let keep = || owned.filter_map(|(_, handle)| handle).collect();
+        // Other threads may run Python while the kernel does, and have to where it waits for something. Of small work on the
+        // CPU that takes longer than the work, which waits for nothing.
+        // SAFETY: Python is attached at the begin and at the end of the call; of `run` no panic comes. The slots hold what the
+        // schema says, and as many results have room. The caller has the arguments, whose tensors Python alone could replace:
+        // either none runs meanwhile, or there are references.
+        let done = unsafe {
+            Loan::during(keep, |loan| {
+                let thread = if small { ptr::null_mut() } else { ffi::PyEval_SaveThread() };
+                let done = stack::run(signature, self.entry.call, slots.as_mut_ptr(), Passed::Lent(none, loan));
+                if !thread.is_null() {
+                    ffi::PyEval_RestoreThread(thread);
+                }
                 done
-            }
+            })
         };
+        drop(handles);
         done.ok()?;
         // SAFETY: the results are there, owned handles.
         Some(unsafe { self.results(&slots[..signature.outputs], which) })
@@ -327,6 +328,19 @@ impl Direct {
         unsafe {
             let raw = self.is_tensor(object).then_some(self.place?.tensor(object))?;
             ((self.symbols.dim)(raw, &mut dims) == 0).then_some(dims)
+        }
+    }
+
+    /// Whether a gradient is wanted of the tensor of a Python object, of those whose tensor may be lent.
+    ///
+    /// # Safety
+    /// As above.
+    #[inline]
+    pub unsafe fn requires_grad(&self, object: *mut PyObject) -> Option<bool> {
+        // SAFETY: the caller's; the object lives, and an `at::Tensor` is a pointer to what it is of.
+        unsafe {
+            let raw = self.is_tensor(object).then_some(self.place?.tensor(object))?;
+            Some((self.python.requires_grad)(*raw.cast::<*const c_void>()))
         }
     }
 
@@ -418,24 +432,4 @@ pub(crate) fn no_memory() -> *mut PyObject {
         }
     }
     ptr::null_mut()
-}
-
-/// Arguments, of which the tensors that are ours are to be given back unless the kernel takes them.
-struct Taken<'a> {
-    slots: &'a mut [u64; SLOTS],
-    /// A bit for each tensor that is ours.
-    owned: u32,
-    /// A bit for each argument that is `None`.
-    none: u32,
-}
-
-impl Drop for Taken<'_> {
-    fn drop(&mut self) {
-        for (index, bits) in self.slots.iter().enumerate() {
-            if self.owned >> index & 1 == 1 {
-                // SAFETY: it is an owned handle.
-                drop(unsafe { Handle::from_raw(ptr::with_exposed_provenance_mut(*bits as usize)) });
-            }
-        }
-    }
 }

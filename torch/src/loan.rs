@@ -2,18 +2,22 @@
 //!
 //! A reference to a tensor that Python has costs more than a small operator computes: since 2.10 it makes the tensor hold its
 //! Python object in turn, for which Python's lock is asked for, and again when the reference goes. An argument of a call from
-//! Python is held by the caller until that is over, so that none is needed.
+//! Python is held by the caller until that is over, so that none is needed while no other Python runs. Where others do, the
+//! call has references, and lets them go when it has the lock again.
 //!
-//! An operator may keep a tensor nonetheless: then the loan keeps the arguments' objects for as long.
+//! An operator may keep a tensor nonetheless: then the loan has references for as long, and until the next call from Python,
+//! whose thread has the lock that letting them go takes.
 
 use std::any::Any;
 use std::cell::Cell;
+use std::mem;
 use std::ptr::{self, NonNull};
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use pyo3::prelude::*;
 
+use crate::handle::Handle;
 use crate::python_symbols::FromPython;
 use crate::symbols::RawTensor;
 
@@ -69,8 +73,8 @@ pub(crate) struct Loan {
     lent: AtomicUsize,
     /// How many are out, once the call is over; until then [`AHEAD`] less those that were given back.
     out: AtomicUsize,
-    /// Of whom the tensors are, where some were not given back in time.
-    objects: OnceLock<Vec<Py<PyAny>>>,
+    /// References to the tensors, where some were not given back in time.
+    kept: OnceLock<Vec<Handle>>,
 }
 
 /// More than are given back in a call.
@@ -78,7 +82,7 @@ const AHEAD: usize = usize::MAX / 2;
 
 impl Default for Loan {
     fn default() -> Self {
-        Self { lent: AtomicUsize::new(0), out: AtomicUsize::new(AHEAD), objects: OnceLock::new() }
+        Self { lent: AtomicUsize::new(0), out: AtomicUsize::new(AHEAD), kept: OnceLock::new() }
     }
 }
 
@@ -88,12 +92,13 @@ thread_local! {
 }
 
 impl Loan {
-    /// Lends in a call, and looks afterwards whether all was given back; `objects` are those whose tensors are lent.
+    /// Lends in a call, and looks afterwards whether all was given back; if not it has `keep` make references.
     ///
     /// # Safety
-    /// Python is attached, and no other Python runs while this does; the objects live as long.
+    /// What is lent lives until this returns, and as long as what `keep` gives. Python is attached when this is called, and
+    /// when `call` returns.
     #[inline]
-    pub unsafe fn during<R>(objects: &[*mut pyo3::ffi::PyObject], call: impl FnOnce(&Self) -> R) -> R {
+    pub unsafe fn during<R>(keep: impl FnOnce() -> Vec<Handle>, call: impl FnOnce(&Self) -> R) -> R {
         let spare = SPARE.try_with(Cell::take).ok().flatten();
         let loan = NonNull::from(Box::leak(spare.unwrap_or_default()));
         // For `Lent`, which has no more than the address.
@@ -109,13 +114,14 @@ impl Loan {
             *spare.out.get_mut() = AHEAD;
             // Where the thread is about to end it is dropped.
             _ = SPARE.try_with(|place| place.set(Some(spare)));
-            return result;
+        } else {
+            lender.kept.get_or_init(keep);
+            // SAFETY: by this the call is over.
+            unsafe { Self::give_back(loan, AHEAD - lent) };
         }
-        // SAFETY: the caller's.
-        let kept = objects.iter().map(|object| unsafe { Bound::from_borrowed_ptr(Python::assume_attached(), *object) });
-        lender.objects.get_or_init(|| kept.map(Bound::unbind).collect());
-        // SAFETY: by this the call is over.
-        unsafe { Self::give_back(loan, AHEAD - lent) };
+        if ANY_LEFT.load(Ordering::Relaxed) {
+            let_go();
+        }
         result
     }
 
@@ -135,9 +141,28 @@ impl Loan {
         // SAFETY: it lives until all is given back and the call is over.
         if unsafe { loan.as_ref() }.out.fetch_sub(count, Ordering::AcqRel) == count {
             // SAFETY: made by a box, and used by no one any more.
-            drop(unsafe { Box::from_raw(loan.as_ptr()) });
+            let mut loan = unsafe { Box::from_raw(loan.as_ptr()) };
+            left().extend(loan.kept.take().into_iter().flatten());
+            ANY_LEFT.store(true, Ordering::Relaxed);
         }
     }
+}
+
+/// References that are not needed any more. Who has done with the last may be waited for by a thread that has Python's lock.
+static LEFT: Mutex<Vec<Handle>> = Mutex::new(Vec::new());
+/// Whether there may be some.
+static ANY_LEFT: AtomicBool = AtomicBool::new(false);
+
+fn left() -> MutexGuard<'static, Vec<Handle>> {
+    LEFT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Lets go what is left. Python is attached.
+#[cold]
+fn let_go() {
+    ANY_LEFT.store(false, Ordering::Relaxed);
+    let handles = mem::take(&mut *left());
+    drop(handles);
 }
 
 /// A tensor's share in a [`Loan`]. Of no size: a box of it is at the loan's own address.

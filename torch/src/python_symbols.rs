@@ -31,6 +31,8 @@ pub(crate) struct PythonSymbols {
     /// The layout of dense tensors.
     pub strided: i32,
     pub elements: unsafe extern "C" fn(RawTensor, *mut i64) -> i32,
+    /// `c10::TensorImpl::requires_grad() const`, of what an `at::Tensor` points to.
+    pub requires_grad: unsafe extern "C" fn(*const c_void) -> bool,
     pub from_python: FromPython,
     pub to_python: ToPython,
     /// `at::NamesMode::set_enabled(bool)`, before 2.14: whether names of dimensions are looked at in this thread.
@@ -83,6 +85,7 @@ impl PythonSymbols {
                 layout: torch.symbol(c"aoti_torch_get_layout"),
                 strided: strided(),
                 elements: torch.symbol(c"aoti_torch_get_numel")?,
+                requires_grad: core.symbol(c"_ZNK3c1010TensorImpl13requires_gradEv")?,
                 from_python: match torch.symbol(c"torch_tensor_from_pyobject") {
                     Some(convert) => FromPython::Converted(convert),
                     None => FromPython::Loaded {

@@ -250,6 +250,9 @@ impl Eager {
             if tensor == ffi::Py_None() {
                 return false;
             }
+            if let Some(wanted) = self.plain.requires_grad(tensor) {
+                return wanted;
+            }
             let found = ffi::PyObject_GetAttr(tensor, self.requires_grad.as_ptr());
             if found.is_null() {
                 // No tensor, which is refused elsewhere.

@@ -55,9 +55,7 @@ fn fail(message: &str) -> ! {
 pub(crate) enum Passed<'a> {
     /// Tensors are ours. What may be `None` is null, or a cell on C++'s heap, ours to free.
     ByLibtorch,
-    /// Tensors are ours. A bit for each argument that is `None`.
-    Owned(u32),
-    /// Tensors are for the time of the call. A bit as above.
+    /// Tensors are for the time of the call. A bit for each argument that is `None`.
     Lent(u32, &'a Loan),
 }
 
@@ -184,7 +182,7 @@ impl<'a> Stack<'a> {
     fn bits(&self, index: usize, parameter: &Parameter) -> Option<u64> {
         let bits = self.slots[index];
         match self.passed {
-            Passed::Owned(none) | Passed::Lent(none, _) => return (none >> index & 1 == 0).then_some(bits),
+            Passed::Lent(none, _) => return (none >> index & 1 == 0).then_some(bits),
             Passed::ByLibtorch if !parameter.optional => return Some(bits),
             Passed::ByLibtorch => {}
         }
@@ -234,7 +232,7 @@ impl<'a> Stack<'a> {
         let Some(handle) = handle else { return Ok(None) };
         let handle = match self.passed {
             Passed::Lent(_, loan) => Argument::Lent(ManuallyDrop::new(handle), loan),
-            Passed::ByLibtorch | Passed::Owned(_) => Argument::Own(handle),
+            Passed::ByLibtorch => Argument::Own(handle),
         };
         let symbols = self.symbols;
         // SAFETY: the tensor lives until another has its memory, be it as its owner.

@@ -25,7 +25,7 @@ impl Operator for Keep {
     }
 }
 
-/// `max(x, 0)` of what was kept last, which is let go, by another thread.
+/// `max(x, 0)` of what was kept last, which another thread lets go while this one waits.
 struct Kept;
 
 impl Operator for Kept {
@@ -51,12 +51,7 @@ impl Operator for Same {
     }
 }
 
-/// References to objects that were dropped where Python was not attached are given back when it is.
-#[pyfunction]
-fn settle(_: Python<'_>) {}
-
 #[pymodule]
 fn keeping(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    ferrolayer_torch::register(module.py(), "keeping", &operators![Keep, Kept, Same])?;
-    module.add_function(wrap_pyfunction!(settle, module)?)
+    ferrolayer_torch::register(module.py(), "keeping", &operators![Keep, Kept, Same]).map(drop)
 }

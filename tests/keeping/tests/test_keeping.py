@@ -3,7 +3,7 @@
 import gc
 import weakref
 
-import keeping
+import keeping  # noqa: F401
 import pytest
 import torch
 
@@ -33,7 +33,6 @@ def test_what_is_kept_lives(elements: int, times: int) -> None:
         # Other calls meanwhile have nothing to do with it.
         assert torch.equal(same.run(NEW), NEW)
         assert torch.equal(kept.direct(NEW), torch.full((elements,), 1.0 + index))
-    keeping.settle()
     gc.collect()
     assert all(reference() is None for reference in objects)
 
