@@ -2,16 +2,17 @@
 
 mod choices;
 mod explained;
+mod vectors;
 
 use std::marker::PhantomData;
 use std::ops::Range;
 
 use crate::{Element, Error, Layout, Result, Tensor, check};
-use kernels::vectors::{Plan, Vectors};
 use kernels::window::{Nchw, Nhwc, Order};
 
 pub(crate) use choices::Choice;
 pub(crate) use explained::Kernels;
+pub(crate) use vectors::{for_meshes, for_vectors, forward_vectors};
 
 /// Size, stride, padding and dilation of a two-dimensional window, each as `[vertical, horizontal]`.
 ///
@@ -425,20 +426,6 @@ macro_rules! for_groups {
 }
 pub(crate) use for_groups;
 
-/// Runs a block, which returns, with the number of meshes of a row-major window three apart as a constant and what a launch by these
-/// takes, if there are kernels for such.
-macro_rules! for_meshes {
-    ($window:expr, $bytes:expr, [$($number:literal)*] => $groups:ident, $found:pat, $body:block) => {$(
-        if $window.stride == [3, 3]
-            && let Some($found) = kernels::band::meshes::Meshes::new(&$window, $number, $bytes)
-        {
-            const $groups: usize = $number;
-            $body
-        }
-    )*};
-}
-pub(crate) use for_meshes;
-
 /// As [`for_groups`], with what a launch by columns takes, if these have room; zeros stand for all other windows.
 macro_rules! for_columns {
     ($window:expr, $bands:expr => $stride:ident, $groups:ident, $found:pat, $body:block) => {
@@ -465,38 +452,6 @@ pub(crate) fn channels_last<L: Order>(window: &kernels::window::Window<L>) -> Op
 /// The launch's dimensions.
 pub(crate) fn band_dims(launch: kernels::band::BandLaunch) -> cuda_std::launch::LaunchDims {
     cuda_std::launch::LaunchDims::new(launch.grid, launch.block).with_shared(launch.shared)
-}
-
-/// Runs a block, which returns, with the rows of a thread of a backward pass by vectors as a constant, and the vectors and the launch's
-/// dimensions, if there are such.
-macro_rules! for_vectors {
-    ($window:expr, $bytes:expr => $rows:ident, $vectors:ident, $dims:ident, $body:block) => {
-        if let Some(plan) = kernels::vectors::Plan::backward(&$window, $bytes) {
-            let $vectors = plan.vectors;
-            let $dims = cuda_std::launch::LaunchDims::new(plan.blocks, plan.threads);
-            if kernels::vectors::overlap(&$window) {
-                const $rows: usize = 1;
-                $body
-            } else {
-                const $rows: usize = kernels::vectors::AHEAD;
-                $body
-            }
-        }
-    };
-}
-pub(crate) use for_vectors;
-
-/// A forward launch by vectors, of threads that find so many words for each channel: the vectors, the dimensions, and its name.
-pub(crate) fn forward_vectors<L: Order>(
-    window: &kernels::window::Window<L>,
-    words: u32,
-    bytes: usize,
-) -> Option<(kernels::window::Window<Nhwc>, Vectors, cuda_std::launch::LaunchDims, Kernels)> {
-    let window = channels_last(window)?;
-    let plan = Plan::forward(&window, bytes)?;
-    let dims =
-        cuda_std::launch::LaunchDims::new(plan.blocks, plan.threads).with_shared(plan.shared_bytes(words, bytes));
-    Some((window, plan.vectors, dims, if plan.slices > 1 { Kernels::Slices } else { Kernels::Vectors }))
 }
 
 #[cfg(test)]

@@ -207,40 +207,15 @@ impl<T: Real> Backward<'_, T> {
             if launch.way == Way::Runs {
                 return launch_runs!(gpu, S, launch, geometry, dy, dx, mean, var, beta, 1);
             }
-            // SAFETY: as above, of `dy` and `dx`; inputs of windows that overlap are one a thread.
-            unsafe {
-                if overlap(&window) {
-                    gpu.launch(
-                        dims,
-                        GaussianPoolBackwardVectors::<S, 1> {
-                            dy,
-                            mean,
-                            var,
-                            dx,
-                            beta,
-                            weights,
-                            geometry,
-                            window,
-                            vectors,
-                        },
-                    )
-                } else {
-                    gpu.launch(
-                        dims,
-                        GaussianPoolBackwardVectors::<S, AHEAD> {
-                            dy,
-                            mean,
-                            var,
-                            dx,
-                            beta,
-                            weights,
-                            geometry,
-                            window,
-                            vectors,
-                        },
-                    )
-                }
+            macro_rules! launch {
+                ($ahead:expr) => {{
+                    type Backward<'a, S> = GaussianPoolBackwardVectors<'a, S, { $ahead }>;
+                    let launch = Backward { dy, mean, var, dx, beta, weights, geometry, window, vectors };
+                    // SAFETY: as above, of `dy` and `dx`; inputs of windows that overlap are one a thread.
+                    unsafe { gpu.launch(dims, launch) }
+                }};
             }
+            if overlap(&window) { launch!(1) } else { launch!(AHEAD) }
         })
     }
 }

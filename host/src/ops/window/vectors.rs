@@ -1,0 +1,52 @@
+//! Launches of two kinds that pooling ops share: by meshes of a row-major window, and by vectors of channels.
+
+use cuda_std::launch::LaunchDims;
+use kernels::vectors::{Plan, Vectors};
+use kernels::window::{Nhwc, Order, Window};
+
+use super::{Kernels, channels_last};
+
+/// Runs a block, which returns, with the number of meshes of a row-major window three apart as a constant and what a launch by these
+/// takes, if there are kernels for such.
+macro_rules! for_meshes {
+    ($window:expr, $bytes:expr, [$($number:literal)*] => $groups:ident, $found:pat, $body:block) => {$(
+        if $window.stride == [3, 3]
+            && let Some($found) = kernels::band::meshes::Meshes::new(&$window, $number, $bytes)
+        {
+            const $groups: usize = $number;
+            $body
+        }
+    )*};
+}
+pub(crate) use for_meshes;
+
+/// Runs a block, which returns, with the rows of a thread of a backward pass by vectors as a constant, and the vectors and the launch's
+/// dimensions, if there are such.
+macro_rules! for_vectors {
+    ($window:expr, $bytes:expr => $rows:ident, $vectors:ident, $dims:ident, $body:block) => {
+        if let Some(plan) = kernels::vectors::Plan::backward(&$window, $bytes) {
+            let $vectors = plan.vectors;
+            let $dims = cuda_std::launch::LaunchDims::new(plan.blocks, plan.threads);
+            if kernels::vectors::overlap(&$window) {
+                const $rows: usize = 1;
+                $body
+            } else {
+                const $rows: usize = kernels::vectors::AHEAD;
+                $body
+            }
+        }
+    };
+}
+pub(crate) use for_vectors;
+
+/// A forward launch by vectors, of threads that find so many words for each channel: the vectors, the dimensions, and its name.
+pub(crate) fn forward_vectors<L: Order>(
+    window: &Window<L>,
+    words: u32,
+    bytes: usize,
+) -> Option<(Window<Nhwc>, Vectors, LaunchDims, Kernels)> {
+    let window = channels_last(window)?;
+    let plan = Plan::forward(&window, bytes)?;
+    let dims = LaunchDims::new(plan.blocks, plan.threads).with_shared(plan.shared_bytes(words, bytes));
+    Some((window, plan.vectors, dims, if plan.slices > 1 { Kernels::Slices } else { Kernels::Vectors }))
+}
