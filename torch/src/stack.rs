@@ -412,19 +412,14 @@ unsafe fn hand_over(symbols: &Symbols, signature: &'static Signature, outputs: O
     check_count(signature, &outputs)?;
     let mut outputs = outputs.0;
     let mut handles = SmallVec::<[Handle; 4]>::new();
-    let handle = |output| for_any!(output, tensor as T => handle_of(symbols, tensor));
-    // SAFETY: the caller's, and there are as many.
-    let put = |index, handle: Handle| unsafe { stack.add(index).write(handle.into_raw().expose_provenance() as u64) };
-    if outputs.len() == 1 {
-        // Which most give.
-        outputs.pop().map(handle).transpose()?.into_iter().for_each(|handle| put(0, handle));
-        return Ok(());
-    }
     // From the last to the first, which need not be moved.
     while let Some(output) = outputs.pop() {
-        handles.push(handle(output)?);
+        handles.push(for_any!(output, tensor as T => handle_of(symbols, tensor)?));
     }
-    handles.into_iter().rev().enumerate().for_each(|(index, handle)| put(index, handle));
+    for (index, handle) in handles.into_iter().rev().enumerate() {
+        // SAFETY: the caller's, and there are as many.
+        unsafe { stack.add(index).write(handle.into_raw().expose_provenance() as u64) };
+    }
     Ok(())
 }
 

@@ -9,29 +9,7 @@ use crate::layout::{Dims, is_dense};
 use crate::{Device, Element, Error, Result};
 
 /// The number of elements of a dense tensor, which shape and strides are to be of.
-#[inline]
 fn dense_elements<T>(op: &'static str, shape: &[usize], strides: &[usize]) -> Result<usize> {
-    // Most are seen to be at once.
-    let len = (shape.len() == strides.len()).then(|| row_major_elements(shape, strides)).flatten();
-    match len {
-        Some(len) if len <= isize::MAX as usize / size_of::<T>() => Ok(len),
-        _ => any_dense_elements::<T>(op, shape, strides),
-    }
-}
-
-/// The number of elements of a shape without zeros, whose strides are those of a new tensor; `None` for any other.
-#[inline]
-fn row_major_elements(shape: &[usize], strides: &[usize]) -> Option<usize> {
-    let dimensions = shape.iter().zip(strides).rev();
-    dimensions.into_iter().try_fold(
-        1usize,
-        |step, (&size, &stride)| {
-            if stride == step && size > 0 { step.checked_mul(size) } else { None }
-        },
-    )
-}
-
-fn any_dense_elements<T>(op: &'static str, shape: &[usize], strides: &[usize]) -> Result<usize> {
     let len = elements::<T>(op, "shape", shape)?;
     if is_dense(shape, strides) {
         return Ok(len);
