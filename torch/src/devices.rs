@@ -18,10 +18,9 @@ pub(crate) enum Memory {
 /// The CPU with the memory that `allocator` first gave.
 #[inline]
 pub(crate) fn cpu(memory: Memory, allocator: impl FnOnce() -> Arc<dyn Allocator>) -> &'static Device {
-    static ALLOCATORS: [OnceLock<Arc<dyn Allocator>>; 2] = [const { OnceLock::new() }; 2];
     static CPU: [OnceLock<Device>; 2] = [const { OnceLock::new() }; 2];
-    CPU[memory as usize]
-        .get_or_init(|| Device::Cpu(Cpu::with_static_allocator(&**ALLOCATORS[memory as usize].get_or_init(allocator))))
+    // As long as the process, as the device.
+    CPU[memory as usize].get_or_init(|| Device::Cpu(Cpu::with_static_allocator(&**Box::leak(Box::new(allocator())))))
 }
 
 /// A stream: a GPU's number, and the driver's handle; and its memory.

@@ -81,11 +81,8 @@ pub(crate) fn functions<'py>(
         return Ok(None);
     }
     let torch = py.import("torch")?;
-    let (tensor, parameter) = (torch.getattr("Tensor")?, torch.getattr("nn")?.getattr("Parameter")?);
-    let some = |size: usize| torch.call_method1("empty", (size,));
-    // SAFETY: these are tensors.
-    let place = unsafe { Place::find(&python.from_python, &[some(1)?, some(2)?, parameter.call1((some(1)?,))?])? };
-    let types = [tensor.unbind(), parameter.unbind()];
+    let types = [torch.getattr("Tensor")?.unbind(), torch.getattr("nn")?.getattr("Parameter")?.unbind()];
+    let place = Place::get(py, &python.from_python)?;
     let mut inference = python.keys();
     // Not from within another mode, whose keys these would be.
     let nameless = if inference == [0, 0] {
@@ -189,6 +186,11 @@ impl Direct {
     unsafe fn dispatched(&self, arguments: &[*mut PyObject]) -> *mut PyObject {
         // SAFETY: the caller's.
         unsafe { builtin::called(self.operator.as_ptr(), arguments) }
+    }
+
+    /// Whether tensors can be had without references.
+    pub fn lends(&self) -> bool {
+        self.place.is_some()
     }
 
     /// Whether no dispatch key is on or off that would have something to add.

@@ -84,8 +84,10 @@ pub fn register(py: Python<'_>, namespace: &str, operators: &[Entry]) -> PyResul
             if let Some((state, [direct, run])) = direct::functions(py, entry, &bare)? {
                 operator.setattr("direct", direct)?;
                 operator.setattr("run", run)?;
-                operator.setattr("least", floor::function(py, state)?)?;
-                operator.setattr("least_keeping", floor::keeping(py, state)?)?;
+                if state.lends() {
+                    operator.setattr("least", floor::function(py, state)?)?;
+                    operator.setattr("least_keeping", floor::keeping(py, state)?)?;
+                }
                 recorded::attach(&operator, state)?;
             }
         }

@@ -15,7 +15,10 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
+use pyo3::ffi;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyDict;
 
 use crate::handle::Handle;
 use crate::python_symbols::FromPython;
@@ -26,26 +29,32 @@ use crate::symbols::RawTensor;
 pub(crate) struct Place(usize);
 
 impl Place {
-    /// The place where each of these objects has the tensor that PyTorch itself gives for it; `None` unless there is one such
-    /// place.
-    ///
-    /// # Safety
-    /// The objects are of `torch.Tensor` or a subclass.
-    pub unsafe fn find(from_python: &FromPython, objects: &[Bound<'_, PyAny>]) -> PyResult<Option<Self>> {
+    /// The place where PyTorch's objects have the tensor that PyTorch itself gives for them; `None` unless there is one such
+    /// place, of tensors and of parameters.
+    pub fn get(py: Python<'_>, from_python: &FromPython) -> PyResult<Option<Self>> {
+        static PLACE: PyOnceLock<Option<Place>> = PyOnceLock::new();
+        PLACE.get_or_try_init(py, || Self::find(py, from_python)).copied()
+    }
+
+    fn find(py: Python<'_>, from_python: &FromPython) -> PyResult<Option<Self>> {
+        let torch = py.import("torch")?;
+        let keywords = PyDict::new(py);
+        keywords.set_item("device", "cpu")?;
+        let new = |size: usize| torch.getattr("empty")?.call((size,), Some(&keywords));
+        let parameter = torch.getattr("nn")?.getattr("Parameter")?.call1((new(1)?,))?;
+        // What all of these objects have, subclasses too.
+        let size: usize = torch.getattr("_C")?.getattr("TensorBase")?.getattr("__basicsize__")?.extract()?;
+        let words = size_of::<ffi::PyObject>() / size_of::<usize>()..size / size_of::<usize>();
         let mut found = None;
-        for object in objects {
-            // What all of these objects have, subclasses too.
-            let base = object.py().import("torch")?.getattr("_C")?.getattr("TensorBase")?;
-            let size: usize = base.getattr("__basicsize__")?.extract()?;
-            // SAFETY: the caller's.
+        for object in [new(1)?, new(2)?, parameter] {
+            // SAFETY: Python is attached, and this is a tensor.
             let Some(handle) = (unsafe { from_python.tensor(object.as_ptr()) }) else { return Ok(None) };
             // An `at::Tensor` is no more than a pointer to what it is of.
             // SAFETY: a handle is a pointer to an `at::Tensor`.
             let tensor = unsafe { *handle.as_raw().cast::<usize>() };
-            let words = size_of::<pyo3::ffi::PyObject>() / size_of::<usize>()..size / size_of::<usize>();
             // SAFETY: within the object, whose size this is.
             let is_there = |word: &usize| unsafe { *object.as_ptr().cast::<usize>().add(*word) == tensor };
-            let mut places = words.filter(is_there).map(|word| Self(word * size_of::<usize>()));
+            let mut places = words.clone().filter(is_there).map(|word| Self(word * size_of::<usize>()));
             let (first, second) = (places.next(), places.next());
             if first.is_none() || second.is_some() || found.is_some_and(|found| Some(found) != first) {
                 return Ok(None);
@@ -60,7 +69,7 @@ impl Place {
     /// # Safety
     /// It is an object of `torch.Tensor` or a subclass.
     #[inline]
-    pub unsafe fn tensor(self, object: *mut pyo3::ffi::PyObject) -> RawTensor {
+    pub unsafe fn tensor(self, object: *mut ffi::PyObject) -> RawTensor {
         // SAFETY: the caller's; objects of a class have all one layout.
         unsafe { object.byte_add(self.0).cast() }
     }

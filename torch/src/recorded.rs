@@ -20,9 +20,8 @@ use crate::builtin;
 use crate::direct::{Direct, Results, SLOTS, number};
 use crate::schema::Kind;
 
-/// Gives the operator's object in Python the two that make functions: `eager(apply, occupied, plain, numbers[, dims[,
-/// settings]])`
-/// and `forward(kept, shape)`.
+/// Gives the operator's object in Python the two that make functions: `eager(apply, occupied, plain, numbers, dims,
+/// settings)` and `forward(kept, shape)`.
 pub(crate) fn attach(operator: &Bound<'_, PyAny>, direct: &'static Direct) -> PyResult<()> {
     let py = operator.py();
     let make = move |arguments: &Bound<'_, PyTuple>, _: Option<&Bound<'_, PyDict>>| -> PyResult<Py<PyAny>> {
@@ -86,9 +85,8 @@ struct Numbers {
 /// a gradient of an argument from `settings` on.
 fn eager<'py>(direct: &'static Direct, arguments: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyCFunction>> {
     let py = arguments.py();
-    let (apply, occupied, plain, numbers): (_, _, Bound<'py, PyAny>, _) = arguments.get_slice(0, 4).extract()?;
-    let dims = arguments.get_item(4).ok().map(|dims| dims.extract()).transpose()?.flatten();
-    let settings = arguments.get_item(5).ok().map(|settings| settings.extract::<usize>()).transpose()?;
+    let (apply, occupied, plain, numbers, dims, settings): (_, _, Bound<'py, PyAny>, _, _, Option<usize>) =
+        arguments.extract()?;
     // SAFETY: only direct functions have this name, and this is their state.
     let plain = unsafe {
         let capsule = ffi::PyCFunction_GetSelf(plain.cast::<PyCFunction>()?.as_ptr());
@@ -131,7 +129,7 @@ impl Eager {
         // SAFETY: the caller's; a function of this thread's state alone.
         unsafe {
             if let (Some(dims), Some(first)) = (self.dims, tensors.first())
-                && self.plain.dims(*first) != Some(dims)
+                && self.plain.dims(*first).is_some_and(|found| found != dims)
             {
                 return Ok(None);
             }

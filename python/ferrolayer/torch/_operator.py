@@ -287,8 +287,7 @@ def _choosing(
 ) -> Callable[..., Any]:
     """`Operator.eager`: `packed` where a gradient is wanted, else `plain`."""
     if hasattr(operator, "eager"):
-        more = () if settings is None and dims is None else (dims,) if settings is None else (dims, settings)
-        return operator.eager(packed, busy, plain, numbers, *more)  # type: ignore[no-any-return]
+        return operator.eager(packed, busy, plain, numbers, dims, settings)  # type: ignore[no-any-return]
 
     def eager(*inputs: Any) -> Any:
         if dims is not None and inputs[0].dim() != dims:
