@@ -194,24 +194,26 @@ def settled(work: Callable[[], object]) -> tuple[int, int]:
 
 
 def test_all_memory_is_torchs():
-    small, large = torch.randn(2, 1, 18, 18, device="cuda"), torch.randn(512, 1, 18, 18, device="cuda")
-    images = torch.randn(64, 64, 64, 64, device="cuda", requires_grad=True)
     model = network().cuda()
+    grown = []
+    # Other processes take and free memory of the device, too: of several times one has to be quiet. What we kept would
+    # grow with the batch each time, by tens of megabytes.
+    for batch in (512, 1024, 2048):
+        small, large = (torch.randn(n, 1, 18, 18, device="cuda") for n in (2, batch))
+        images = torch.randn(batch // 8, 64, 64, 64, device="cuda", requires_grad=True)
 
-    def work(x: torch.Tensor) -> None:
-        step(model, x)
+        def pools(images: torch.Tensor = images) -> None:
+            y = fl.functional.max_pool2d(images, 3, 2, 1) + fl.functional.stochastic_pool2d(images, 3, 2, 1)
+            torch.autograd.grad(y.sum(), images)
 
-    def pools() -> None:
-        y = fl.functional.max_pool2d(images, 3, 2, 1) + fl.functional.stochastic_pool2d(images, 3, 2, 1)
-        torch.autograd.grad(y.sum(), images)
-
-    pools()
-    _, before = settled(lambda: work(small))
-    _, after = settled(lambda: work(large))
-    _, finally_ = settled(pools)
-    # Other programs may come and go by a little; an array of ours would be tens of megabytes.
-    assert after - before < 8 << 20
-    assert finally_ - before < 8 << 20
+        pools()
+        _, before = settled(lambda x=small: step(model, x))
+        _, after = settled(lambda x=large: step(model, x))
+        _, finally_ = settled(pools)
+        grown.append(max(after, finally_) - before)
+        if grown[-1] < 8 << 20:
+            return
+    pytest.fail(f"more memory by {grown} bytes that PyTorch does not know of")
 
 
 def test_memory_is_given_back():

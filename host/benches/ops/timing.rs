@@ -22,7 +22,7 @@ const BATCH: usize = 64;
 /// Passes of a run at most.
 const MOST_IN_A_RUN: usize = 16;
 /// Sets of inputs at most. Where so many do not outgrow the cache, something else is read between the runs.
-pub const MOST_SETS: usize = 64;
+pub const MOST_SETS: usize = 128;
 /// What an event and the reading between two passes cost the host.
 const BETWEEN: Duration = Duration::from_micros(25);
 

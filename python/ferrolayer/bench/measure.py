@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 
@@ -37,8 +38,8 @@ class Bench:
         kind = DTYPES[dtype]
         written = case.bytes(pass_, kind.itemsize)
         contenders = 3 if self.compiled else 2
-        x = kind.itemsize * _elements(case)
-        sets = self.timer.copies(x, written * contenders)
+        read = kind.itemsize * _elements(case)
+        sets = self.timer.copies(read, written * contenders)
         if sets == 0:
             raise NoRoom(f"needs {written * contenders / 2**30:.0f} GiB")
         inputs = [case.inputs(lambda shape: self._random(shape, kind, layout)) for _ in range(sets)]
@@ -135,7 +136,8 @@ def _graphs_kept() -> Iterator[None]:
 
 
 def _elements(case: Case) -> int:
-    count = 1
-    for size in case.shape if case.op != "dense" else case.shape[:2]:
-        count *= size
-    return count
+    """Of the input, and of a dense layer's weights."""
+    if case.op == "dense":
+        n, i, o = case.shape
+        return i * (n + o)
+    return math.prod(case.shape)

@@ -27,7 +27,7 @@ MOST_ROUNDS = 10
 """Rounds that are queued at once, at most."""
 MOST_IN_A_RUN = 16
 """Passes of a run at most."""
-MOST_COPIES = 64
+MOST_COPIES = 128
 """Sets of inputs at most. Where so many do not outgrow the cache, something else is read between the runs."""
 CPU_ROTATED = 64 << 20
 """Bytes to rotate among on the CPU: more than its caches."""

@@ -42,7 +42,7 @@ fn a_failing_run_is_told() {
     assert!(timer.measure(&mut run, 2, 50, Duration::ZERO).is_err());
 }
 
-/// Together four times the cache, but not more than memory holds, nor more than 64.
+/// Together four times the cache, but not more than memory holds, nor more than [`MOST_SETS`].
 #[test]
 fn as_many_sets_as_outgrow_the_cache() {
     let timer = Timer::new(&Gpu::emulated(), 100_000, &SMALL).unwrap();
