@@ -351,10 +351,8 @@ fn compare<T: Real>(device: &Device, [n, i, o]: [usize; 3], kind: Kind, seed: u6
         z = dense::forward_inference(&x64, &w64, bias64, Activation::Identity)?.to_vec()?;
     }
 
-    // Backward, of one z for both: where z is almost zero, rounding decides which side it is on. ReLU's is that of the
-    // output.
-    let rounded = |z: f64| if kind == Kind::Relu { T::of(z).f64() } else { T::Compute::of(z).f64() };
-    z.iter_mut().for_each(|z| *z = rounded(*z));
+    // Backward, of one z for both: where z is almost zero, rounding decides which side it is on.
+    z.iter_mut().for_each(|z| *z = T::of(*z).f64());
     let saved = kind.saved(device, &[n, o], &z)?;
     let dy64 = wide(&dy, same)?;
     let alphas = values(&alpha)?;

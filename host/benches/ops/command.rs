@@ -133,9 +133,9 @@ impl Planned {
         let x: usize = shape.iter().product();
         let y: usize = self.case.output_shape().iter().product();
         match shape[..] {
-            // PReLU saves its products in f32.
+            // PReLU saves its products.
             [n, i, o] if self.case.op == "dense" => {
-                (size * (n * i + i * o), 2 * size * (n * i + i * o + n * o) + 4 * n * o)
+                (size * (n * i + i * o), 2 * size * (n * i + i * o + n * o) + size * n * o)
             }
             _ => (size * x, 2 * size * (x + y) + 2 * y),
         }

@@ -1,8 +1,8 @@
 //! Fully connected layer: `y = act(x · wᵀ + b)`, `x: [N, I]`, `w: [O, I]`, `b: [O]`; backward `dx = dz · w`,
 //! `dw = dzᵀ · x`, `db = sum over n of dz`, `dalpha = sum of z dy where not z > 0`, with `dz = act'(z) dy`.
 //!
-//! Memory holds f32, f16 or bf16; arithmetic is f32, and each result is rounded once, `dz` too, which is of the type that
-//! the products take. What else is between two kernels is f32: `z`, the parts of a sum; so are the slopes.
+//! Memory holds f32, f16 or bf16; arithmetic is f32, and each result is rounded once, so are `z`, which waits for the backward
+//! pass, and `dz`, which is of the type that the products take. Parts of a sum are f32, as the slopes are.
 //!
 //! The three products are one body ([`product`](mod@product)) over operands that are read as they lie, rows or columns
 //! first: nothing is transposed in memory. Each has an entry for tiles of 128 × 128 and one for 64 × 64, which small
@@ -93,7 +93,7 @@ pub unsafe fn dense_forward<T: Storage, const SIDE: u32>(
     x: Global<T>,
     w: Global<T>,
     y: GlobalMut<T>,
-    z: Option<GlobalMut<f32>>,
+    z: Option<GlobalMut<T>>,
     b: Option<Global<T>>,
     alpha: Option<Global<f32>>,
     parts: Option<GlobalMut<f32>>,
@@ -171,7 +171,7 @@ pub unsafe fn dense_forward_mma<T: Half, const TILE: u32>(
     x: Global<T>,
     w: Global<T>,
     y: GlobalMut<T>,
-    z: Option<GlobalMut<f32>>,
+    z: Option<GlobalMut<T>>,
     b: Option<Global<T>>,
     alpha: Option<Global<f32>>,
     parts: Option<GlobalMut<f32>>,
@@ -255,7 +255,7 @@ pub unsafe fn dense_forward_wgmma<T: Half, const COLUMNS: u32, const ACROSS: u32
     x: Global<T>,
     w: Global<T>,
     y: GlobalMut<T>,
-    z: Option<GlobalMut<f32>>,
+    z: Option<GlobalMut<T>>,
     b: Option<Global<T>>,
     alpha: Option<Global<f32>>,
     parts: Option<GlobalMut<f32>>,
@@ -364,7 +364,7 @@ pub const FINISH_ROWS: u32 = FINISH_BLOCK / warp::WARP_SIZE;
 pub unsafe fn dense_finish<T: Storage>(
     parts: Global<f32>,
     out: GlobalMut<T>,
-    z: Option<GlobalMut<f32>>,
+    z: Option<GlobalMut<T>>,
     b: Option<Global<T>>,
     alpha: Option<Global<f32>>,
     refused: Option<Global<u32>>,

@@ -142,7 +142,7 @@ pub(super) struct Epilogue<T> {
     /// The factor of what `out` held; not read when 0.
     pub beta: f32,
     /// Takes the value before the activation.
-    pub z: Option<GlobalMut<f32>>,
+    pub z: Option<GlobalMut<T>>,
     pub b: Option<Global<T>>,
     /// Slopes, for PReLU.
     pub alpha: Option<Global<f32>>,

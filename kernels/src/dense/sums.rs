@@ -71,8 +71,8 @@ unsafe impl KernelParam for Rows {}
 
 /// `dz = act'(z) dy`, and each chunk's sums of `dz` and of `z dy where not z > 0`, over its rows: each where asked for.
 ///
-/// `dz` is rounded to `T`, its sums are of what it was before. ReLU's slope comes of `y`, PReLU's of `z`; the identity has
-/// neither. `db` is `[chunks, columns]`; `dalpha` too, or `[chunks, strips]` for a shared slope. The grid
+/// `dz` is rounded to `T`, its sums are of what it was before. The slope comes of what was `saved`: `y` for ReLU, `z` for PReLU;
+/// the identity has 1. `db` is `[chunks, columns]`; `dalpha` too, or `[chunks, strips]` for a shared slope. The grid
 /// is `[strips, chunks]`.
 ///
 /// # Safety
@@ -80,8 +80,7 @@ unsafe impl KernelParam for Rows {}
 #[kernel(block = BLOCK, instances(T = [f32, f16, bf16]))]
 pub unsafe fn dense_slope<T: Storage>(
     dy: Global<T>,
-    y: Option<Global<T>>,
-    z: Option<Global<f32>>,
+    saved: Option<Global<T>>,
     alpha: Option<Global<f32>>,
     dz: Option<GlobalMut<T>>,
     db: Option<GlobalMut<f32>>,
@@ -112,17 +111,13 @@ pub unsafe fn dense_slope<T: Storage>(
             // SAFETY: the row is below `rows` where it is inside, the column exists.
             unsafe {
                 let dy = dy.load_if(there, at, T::from_f32(0.0));
-                // With 1 for `y` or `z` the slope is 1, whatever `alpha` is.
-                let saved = match (y, z) {
-                    (Some(y), _) => y.load_if(there, at, T::from_f32(1.0)).to_f32(),
-                    (None, Some(z)) => z.load_if(there, at, 1.0),
-                    (None, None) => 1.0,
-                };
-                (dy, saved)
+                // With 1 the slope is 1, whatever `alpha` is.
+                let one = T::from_f32(1.0);
+                (dy, saved.map_or(one, |saved| saved.load_if(there, at, one)))
             }
         },
         |row, inside, (dy, saved)| {
-            let dy = dy.to_f32();
+            let (dy, saved) = (dy.to_f32(), saved.to_f32());
             let value = if activation == RELU {
                 if saved <= 0.0 { 0.0 } else { dy }
             } else if saved > 0.0 {

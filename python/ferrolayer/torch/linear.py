@@ -60,9 +60,7 @@ def _fake(
     x: Tensor, w: Tensor, b: Tensor | None, alpha: Tensor | None, activation: int, save: bool, precision: int = 1
 ) -> tuple[Tensor, Tensor]:
     y = x.new_empty(x.shape[0], w.shape[0])
-    if activation != _PRELU or not save:
-        return y, y.new_empty(0, dtype=_computed(x))
-    return y, torch.empty_like(y, dtype=_computed(x))
+    return y, torch.empty_like(y) if activation == _PRELU and save else y.new_empty(0)
 
 
 def _fake_backward(

@@ -22,7 +22,7 @@ impl Operator for Forward {
             let b: Option<Tensor<T>> = arguments.optional_tensor()?;
             let alpha: Option<Tensor<<T as Real>::Compute>> = arguments.optional_tensor()?;
             let activation = activation::<T>(arguments, alpha.as_ref())?;
-            let nothing = || Tensor::<<T as Real>::Compute>::empty(x.device(), &[0]);
+            let nothing = || Tensor::<T>::empty(x.device(), &[0]);
             let (save, precision) = (arguments.bool()?, precision(arguments)?);
             // ReLU's backward pass takes the output, which need not be given twice.
             if matches!(activation, Activation::Prelu(_)) && save {

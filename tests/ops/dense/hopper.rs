@@ -124,7 +124,7 @@ where
         false => Guarded::<T>::whole_numbers(device, n * o, 3)?,
     };
     let mut room = Tensor::full(device, &[splits as usize, n, o], f32::NAN)?;
-    let mut z = Tensor::full(device, &[n, o], f32::NAN)?;
+    let mut z = Tensor::full(device, &[n, o], T::of(f64::NAN))?;
     let b = whole_tensor::<T>(device, o)?;
     let alpha = Tensor::from_vec(device, &[o], (0..o).map(|o| if o % 3 == 0 { -0.5f32 } else { 0.25 }).collect())?;
     {
@@ -157,7 +157,7 @@ where
                         x: &a,
                         w: &b_matrix,
                         y: &mut into,
-                        z: Some(z.gpu_mut::<f32>(OP, "z")?),
+                        z: Some(z.gpu_mut::<T>(OP, "z")?),
                         b: Some(buffer(&b)?),
                         alpha: Some(buffer(&alpha)?),
                         parts,
@@ -216,7 +216,7 @@ where
     }
     let (b, alpha) = (values(&b)?, values(&alpha)?);
     let before: Vec<f64> = (0..n * o).map(|at| exact(at) + b[at % o]).collect();
-    case.compare("z", &values(&z)?, |at| before[at])?;
+    case.compare("z", &values(&z)?, |at| T::of(before[at]).f64())?;
     let slope = |at: usize| if before[at] > 0.0 { 1.0 } else { alpha[at % o] };
     case.compare("y", &got, |at| T::of(slope(at) * before[at]).f64())
 }

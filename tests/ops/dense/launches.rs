@@ -23,7 +23,7 @@ pub fn buffer<E: Element>(tensor: &Tensor<E>) -> Result<&GpuBuffer<E>, Failed> {
 
 /// What a forward pass with PReLU has besides its output.
 pub struct Forward<'a, T: Real> {
-    pub z: &'a mut Tensor<f32>,
+    pub z: &'a mut Tensor<T>,
     pub b: &'a Tensor<T>,
     pub alpha: &'a Tensor<f32>,
 }
@@ -46,7 +46,7 @@ where
     let (parts, out) = (buffer(parts)?, out.gpu_mut::<T>(OP, "out")?);
     let kernel = match forward {
         Some(Forward { z, b, alpha }) => {
-            let (z, b, alpha) = (z.gpu_mut::<f32>(OP, "z")?, buffer(b)?, buffer(alpha)?);
+            let (z, b, alpha) = (z.gpu_mut::<T>(OP, "z")?, buffer(b)?, buffer(alpha)?);
             let (z, b, alpha, activation) = (Some(z as _), Some(b as _), Some(alpha as _), PRELU_EACH);
             DenseFinish {
                 parts,

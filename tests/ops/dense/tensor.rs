@@ -88,13 +88,13 @@ where
     let b = whole_numbers::<T>(device, &[o], 3)?;
     let alpha = Tensor::from_vec(device, &[o], (0..o).map(|o| if o % 3 == 0 { -0.5f32 } else { 0.25 }).collect())?;
     let mut y = Tensor::full(device, &[n, o], T::of(f64::NAN))?;
-    let mut z = Tensor::full(device, &[n, o], f32::NAN)?;
+    let mut z = Tensor::full(device, &[n, o], T::of(f64::NAN))?;
     let mut parts = Tensor::full(device, &[splits as usize, n, o], f32::NAN)?;
     let kernel = DenseForwardMma::<T, TILE> {
         x: buffer(&x)?,
         w: buffer(&w)?,
         y: y.gpu_mut::<T>(OP, "y")?,
-        z: Some(z.gpu_mut::<f32>(OP, "z")?),
+        z: Some(z.gpu_mut::<T>(OP, "z")?),
         b: Some(buffer(&b)?),
         alpha: Some(buffer(&alpha)?),
         parts: if splits == 1 { None } else { Some(parts.gpu_mut::<f32>(OP, "parts")?) },

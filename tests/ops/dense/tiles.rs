@@ -40,13 +40,13 @@ where
     let draw = |salt, shape: &[usize]| normal_tensor::<T>(device, salt + seed, shape);
     let (x, w, b) = (draw(0, &[n, i]), draw(10, &[o, i]), draw(20, &[o]));
     let alpha = normal_tensor::<f32>(device, 30 + seed, &[o]);
-    let (mut y, mut z) = (Tensor::<T>::empty(device, &[n, o])?, Tensor::<f32>::empty(device, &[n, o])?);
+    let (mut y, mut z) = (Tensor::<T>::empty(device, &[n, o])?, Tensor::<T>::empty(device, &[n, o])?);
     let mut parts = Tensor::<f32>::empty(device, &[splits as usize, n, o])?;
     let kernel = DenseForward {
         x: buffer(&x)?,
         w: buffer(&w)?,
         y: y.gpu_mut::<T>(OP, "y")?,
-        z: Some(z.gpu_mut::<f32>(OP, "z")?),
+        z: Some(z.gpu_mut::<T>(OP, "z")?),
         b: Some(buffer(&b)?),
         alpha: Some(buffer(&alpha)?),
         parts: if splits == 1 { None } else { Some(parts.gpu_mut::<f32>(OP, "parts")?) },

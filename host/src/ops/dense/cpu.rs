@@ -54,7 +54,7 @@ impl<T: Real> Forward<'_, T> {
             Activation::Prelu(alpha) => Curve::Prelu(alpha.host()?),
         };
         let y = self.y.host_mut()?;
-        let z = self.z.map(|z| z.host_mut()).transpose()?;
+        let mut z = self.z.map(|z| z.host_mut()).transpose()?;
         // w as its transpose: the strides say so.
         let product = Product { lhs: Matrix::rows(&x, inputs), rhs: Matrix::columns(&w, inputs) };
         let task = rows_per_task(self.sizes) * outputs;
@@ -67,29 +67,34 @@ impl<T: Real> Forward<'_, T> {
             product.write([batch, outputs], inputs, z, beta);
         };
 
-        // z is made where it is kept, or else in y where y can hold it.
-        let mut made = Vec::new();
-        let z = match z {
-            None if T::as_compute(y).is_none() => {
-                made.resize(y.len(), T::Compute::zero());
-                Some(&mut made[..])
-            }
-            z => z,
-        };
-        if let Some(z) = z {
-            sum(z);
-            y.par_chunks_mut(task).zip(z.par_chunks_mut(task)).run(1, |(y, z)| {
-                for (y, z) in y.chunks_exact_mut(outputs).zip(z.chunks_exact_mut(outputs)) {
+        let outputs_of = |y: &mut [T], z: &[T::Compute]| {
+            y.par_chunks_mut(task).zip(z.par_chunks(task)).run(1, |(y, z)| {
+                for (y, z) in y.chunks_exact_mut(outputs).zip(z.chunks_exact(outputs)) {
                     curve.each(y.iter_mut().zip(z), |(_, z)| **z, |(y, _), value| *y = T::narrow(value));
                 }
             });
-        } else if let Some(y) = T::as_compute_mut(y) {
+        };
+
+        // z is made where it is kept, or else in y, where these can hold it.
+        if let Some(z) = z.as_deref_mut().and_then(T::as_compute_mut) {
+            sum(z);
+            outputs_of(y, z);
+        } else if let (None, Some(y)) = (&z, T::as_compute_mut(y)) {
             sum(y);
             if !matches!(curve, Curve::Identity) {
                 y.par_chunks_mut(task).run(1, |y| {
                     for y in y.chunks_exact_mut(outputs) {
                         curve.each(y, |y| **y, |y, value| *y = value);
                     }
+                });
+            }
+        } else {
+            let mut made = vec![T::Compute::zero(); y.len()];
+            sum(&mut made);
+            outputs_of(y, &made);
+            if let Some(z) = z {
+                z.par_chunks_mut(task).zip(made.par_chunks(task)).run(1, |(z, made)| {
+                    z.iter_mut().zip(made).for_each(|(z, &made)| *z = T::narrow(made));
                 });
             }
         }
@@ -259,7 +264,7 @@ fn dz_of_relu<T: Real>(sizes: Sizes, y: &[T], dy: &[T]) -> (Vec<T::Compute>, Sum
     (dz, sums)
 }
 
-fn dz_of_prelu<T: Real>(sizes: Sizes, z: &[T::Compute], alpha: &[T::Compute], dy: &[T]) -> (Vec<T::Compute>, Sums) {
+fn dz_of_prelu<T: Real>(sizes: Sizes, z: &[T], alpha: &[T::Compute], dy: &[T]) -> (Vec<T::Compute>, Sums) {
     let (zero, one) = (T::Compute::zero(), T::Compute::one());
     let mut dz = vec![zero; dy.len()];
     let task = rows_per_task(sizes) * sizes.outputs;
@@ -278,11 +283,11 @@ fn dz_of_prelu<T: Real>(sizes: Sizes, z: &[T::Compute], alpha: &[T::Compute], dy
             };
             if let [alpha] = *alpha {
                 for ((dz, sum), (&z, &dy)) in elements {
-                    part.dalpha[0] += store(dz, sum, z, dy, alpha);
+                    part.dalpha[0] += store(dz, sum, z.widen(), dy, alpha);
                 }
             } else {
                 for (((dz, sum), (&z, &dy)), (&alpha, dalpha)) in elements.zip(alpha.iter().zip(&mut part.dalpha)) {
-                    *dalpha += store(dz, sum, z, dy, alpha);
+                    *dalpha += store(dz, sum, z.widen(), dy, alpha);
                 }
             }
         }

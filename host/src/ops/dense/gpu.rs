@@ -85,7 +85,7 @@ fn activation_code<T: Real>(activation: Activation<'_, T>) -> u32 {
 pub(super) struct Finish<'a, S> {
     pub out: MemoryMut<'a, S>,
     pub beta: f32,
-    pub z: Option<MemoryMut<'a>>,
+    pub z: Option<MemoryMut<'a, S>>,
     pub b: Option<Memory<'a, S>>,
     pub alpha: Option<Memory<'a>>,
     pub activation: u32,
@@ -138,7 +138,7 @@ impl<T: Real> OnGpu for Forward<'_, T> {
                 Activation::Identity | Activation::Relu => None,
             };
             let y = self.y.gpu_mut::<S>(OP, "y")?;
-            let mut z = self.z.map(|z| z.gpu_mut::<f32>(OP, "z")).transpose()?.map(|z| z as MemoryMut<'_>);
+            let mut z = self.z.map(|z| z.gpu_mut::<S>(OP, "z")).transpose()?.map(|z| z as MemoryMut<'_, S>);
 
             let (plan, split) = self.sizes.plans::<S>(gpu, OP, self.precision, Product::Forward)?;
             let _why = explain::because(|| split.as_ref().unwrap_or(&plan).why());
@@ -162,7 +162,7 @@ impl<T: Real> OnGpu for Forward<'_, T> {
             let mut refusals = Refusals::new(refusals);
             if let Some(split) = &split {
                 let parts = split.is_split().then_some(&mut room as MemoryMut<'_>);
-                let z = z.as_mut().map(|z| &mut **z as MemoryMut<'_>);
+                let z = z.as_mut().map(|z| &mut **z as MemoryMut<'_, S>);
                 let product = ForwardProduct { x, w, y: &mut *y, z, b, alpha, parts, refused: None, activation };
                 // SAFETY: the buffers are of the shapes that `dense::forward` checked, the workspace has the operands' parts
                 // and those of the plan where it is split; whole tensors and the workspace begin at multiples of 16 bytes.
@@ -182,7 +182,7 @@ impl<T: Real> OnGpu for Forward<'_, T> {
             }
             let (x, w): (Memory<'_, S>, Memory<'_, S>) = if turns { (&turned_x, &turned_w) } else { (x, w) };
             let parts = plan.is_split().then_some(&mut room as MemoryMut<'_>);
-            let into_z = z.as_mut().map(|z| &mut **z as MemoryMut<'_>);
+            let into_z = z.as_mut().map(|z| &mut **z as MemoryMut<'_, S>);
             let refused = split.map(|(_, refused)| refused);
             let product = ForwardProduct { x, w, y: &mut *y, z: into_z, b, alpha, parts, refused, activation };
             // SAFETY: as above.
@@ -237,14 +237,12 @@ impl<T: Real> OnGpu for Backward<'_, T> {
         for_storage!(T as S, OP, "x", gpu, {
             let (x, w) = (self.x.gpu::<S>(OP, "x")?, self.w.gpu::<S>(OP, "w")?);
             let dy = self.dy.gpu::<S>(OP, "dy")?;
-            let (mut y, mut z, mut alpha, mut activation) = (None, None, None, IDENTITY);
+            let (mut saved, mut alpha, mut activation) = (None, None, IDENTITY);
             match self.slope {
                 Slope::One => {}
-                Slope::Relu { y: saved } => {
-                    (y, activation) = (Some(saved.gpu::<S>(OP, "saved")? as Memory<'_, S>), RELU)
-                }
-                Slope::Prelu { z: saved, alpha: slopes } => {
-                    z = Some(saved.gpu::<f32>(OP, "saved")? as Memory<'_>);
+                Slope::Relu { y } => (saved, activation) = (Some(y.gpu::<S>(OP, "saved")? as Memory<'_, S>), RELU),
+                Slope::Prelu { z, alpha: slopes } => {
+                    saved = Some(z.gpu::<S>(OP, "saved")? as Memory<'_, S>);
                     alpha = Some(slopes.gpu::<f32>(OP, "alpha")? as Memory<'_>);
                     activation = activation_code::<T>(Activation::Prelu(slopes));
                 }
@@ -305,9 +303,9 @@ impl<T: Real> OnGpu for Backward<'_, T> {
                 let into_dalpha = dalpha.is_some().then_some(&mut dalpha_sums as MemoryMut<'_>);
                 let (db, dalpha, sizes) = (into_db, into_dalpha, sums.rows);
                 let dims = LaunchDims::new([sums.strips as u32, sums.chunks as u32, 1], sums::BLOCK);
-                // SAFETY: `dy`, `y` and `z` are `[N, O]` and `alpha` fits, checked by `dense::backward`; the workspace's
+                // SAFETY: `dy` and what was saved are `[N, O]` and `alpha` fits, checked by `dense::backward`; the workspace's
                 // parts have the room that the kernel's layouts take; the grid covers the matrix.
-                unsafe { gpu.launch(dims, DenseSlope { dy, y, z, alpha, dz: into_dz, db, dalpha, sizes })? };
+                unsafe { gpu.launch(dims, DenseSlope { dy, saved, alpha, dz: into_dz, db, dalpha, sizes })? };
             }
             let dz: Memory<'_, S> = if makes_dz { &dz } else { dy };
             let columns = sums.rows.columns;

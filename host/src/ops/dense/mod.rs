@@ -10,12 +10,11 @@
 //!
 //! What backward needs of `z` is [`Saved`]: nothing for the identity, the output for ReLU, `z` itself for PReLU.
 //!
-//! With f16 and bf16, arithmetic is f32 and each result is rounded once, when it is stored. `z` and the slopes are f32. `dz`
-//! is rounded as `dy` was, because tensor cores multiply that type (ReLU's is `dy` or 0, which rounding leaves alone); `db`
-//! and `dalpha` are sums of what it was before. (PReLU's `z` takes 4 bytes for each output, where the output has 2.
-//! `forward` with the identity and then [`prelu`](crate::ops::prelu) keeps the rounded `z` instead: half the memory,
-//! and the gradient of a function that rounds in between.) A positive `z` that f16 stores as 0, below 2⁻²⁵, has slope 0
-//! with ReLU.
+//! With f16 and bf16, arithmetic is f32 and each result is rounded once, when it is stored: `y` is made of the `z` before it is
+//! rounded, backward of the stored one, which takes as little memory as `y`. `dz` is rounded as `dy` was, because tensor
+//! cores multiply that type (ReLU's is `dy` or 0, which rounding leaves alone); `db` is the sum of what it was before, as are
+//! the terms of `dalpha`. The slopes are f32. A positive `z` that f16 stores as 0, below 2⁻²⁵, has slope 0 with ReLU and `alpha`
+//! with PReLU; one beyond its range is stored as infinite.
 //!
 //! On a GPU these types go by tensor cores where rows in memory are a multiple of eight elements: `I` for the forward pass,
 //! `I` and `O` for the gradients. Products are exact there too, but tensor cores cut off what a sum does not hold instead of
@@ -86,8 +85,8 @@ pub enum Saved<T: Real> {
     },
     /// `alpha` may be zero or negative, so that `y` does not tell the sign of `z`, and `dalpha` needs its value.
     Prelu {
-        /// The product with the bias, before the activation, `[N, O]`; not rounded to 16 bits.
-        z: Tensor<T::Compute>,
+        /// The product with the bias, before the activation, `[N, O]`.
+        z: Tensor<T>,
     },
 }
 
@@ -138,7 +137,7 @@ struct Forward<'a, T: Real> {
     activation: Activation<'a, T>,
     y: &'a mut Tensor<T>,
     /// Where backward will need it; only with PReLU.
-    z: Option<&'a mut Tensor<T::Compute>>,
+    z: Option<&'a mut Tensor<T>>,
 }
 
 /// A backward pass whose arguments have been checked.
@@ -157,7 +156,7 @@ struct Backward<'a, T: Real> {
 enum Slope<'a, T: Real> {
     One,
     Relu { y: &'a Tensor<T> },
-    Prelu { z: &'a Tensor<T::Compute>, alpha: &'a Tensor<T::Compute> },
+    Prelu { z: &'a Tensor<T>, alpha: &'a Tensor<T::Compute> },
 }
 
 /// `act(x · wᵀ + b)`, and what [`backward`] needs of it.

@@ -29,7 +29,7 @@ pub(super) struct ForwardProduct<'a, S> {
     pub x: Memory<'a, S>,
     pub w: Memory<'a, S>,
     pub y: MemoryMut<'a, S>,
-    pub z: Option<MemoryMut<'a>>,
+    pub z: Option<MemoryMut<'a, S>>,
     pub b: Option<Memory<'a, S>>,
     pub alpha: Option<Memory<'a>>,
     pub parts: Option<MemoryMut<'a>>,

@@ -49,12 +49,13 @@ pub trait Factor: Copy {
         add: bool,
     );
 
-    /// Stores the warp's 16 rows of 64 columns.
+    /// Stores the warp's 16 rows of 64 columns to `target`, which lies as `out` does.
     ///
     /// # Safety
     /// All lanes together; the results that exist are the warp's.
     unsafe fn copy_out<const COLUMNS: u32, const ACROSS: u32, const PARTS: u32>(
         store: &Store<Self, COLUMNS, ACROSS, PARTS>,
+        target: GlobalMut<Self::Element>,
         values: &Columns,
         first: [u32; 2],
         at: At,
@@ -100,13 +101,14 @@ impl<T: Half> Factor for T {
     #[inline(always)]
     unsafe fn copy_out<const COLUMNS: u32, const ACROSS: u32, const PARTS: u32>(
         store: &Store<Self, COLUMNS, ACROSS, PARTS>,
+        target: GlobalMut<Self::Element>,
         values: &Columns,
         first: [u32; 2],
         _: At,
         warp: u32,
     ) {
         // SAFETY: the caller's.
-        unsafe { store.copy_out(values, first, warp) }
+        unsafe { store.copy_out(target, values, first, warp) }
     }
 }
 
@@ -148,12 +150,13 @@ impl Factor for Tf32 {
     #[inline(always)]
     unsafe fn copy_out<const COLUMNS: u32, const ACROSS: u32, const PARTS: u32>(
         store: &Store<Self, COLUMNS, ACROSS, PARTS>,
+        target: GlobalMut<Self::Element>,
         values: &Columns,
         _: [u32; 2],
         at: At,
         _: u32,
     ) {
         // SAFETY: the caller's.
-        unsafe { store.store(store.epilogue.out, 0, values, at) }
+        unsafe { store.store(target, 0, values, at) }
     }
 }

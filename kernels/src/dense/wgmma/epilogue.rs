@@ -108,11 +108,11 @@ impl<T: Factor, const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> Store<T
                             self.store(parts, part, &values, at);
                         }
                         None => {
-                            self.finish(&mut values, at, &ahead);
+                            self.finish(&mut values, [box_column, first], at, warp, &ahead);
                             if B as u32 + 1 < COLUMNS / STORED {
                                 ahead = self.fetch(self.at(first, box_column + STORED));
                             }
-                            T::copy_out(self, &values, [box_column, first], at, warp);
+                            self.put_results(self.epilogue.out, &values, [box_column, first], at, warp);
                         }
                     }
                 }
@@ -186,19 +186,30 @@ impl<T: Factor, const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> Store<T
             let [first, column] = Self::corner(tile, warp);
             let column = column + share * rank;
             let at = self.at(first, column);
-            self.finish(&mut values, at, ahead);
-            if share == STORED {
-                T::copy_out(self, &values, [column, first], at, warp);
-            } else {
-                unrolled!(J in [0 1 2 3 4 5 6 7] {
-                    let exists = self.exists(at, J as u32);
-                    unrolled!(R in [0 1] {
-                        let (row, here) = at.rows[R];
-                        self.epilogue.out.store2_if(exists && here, row + 8 * J, values[J][R].map(T::Element::from_f32));
-                    });
-                });
-            }
+            self.finish(&mut values, [column, first], at, warp, ahead);
+            self.put_results(self.epilogue.out, &values, [column, first], at, warp);
             wait_for_cluster();
+        }
+    }
+
+    /// Stores results to `target`, rounded: 64 columns, or a share of a cluster's that is less.
+    ///
+    /// # Safety
+    /// All lanes together; the results that exist are the warp's, and lie in `target` as in `out`.
+    #[inline(always)]
+    unsafe fn put_results(&self, target: GlobalMut<T::Element>, values: &Columns, first: [u32; 2], at: At, warp: u32) {
+        // SAFETY: the caller's.
+        unsafe {
+            if COLUMNS / PARTS >= STORED {
+                return T::copy_out(self, target, values, first, at, warp);
+            }
+            unrolled!(J in [0 1 2 3 4 5 6 7] {
+                let exists = self.exists(at, J as u32);
+                unrolled!(R in [0 1] {
+                    let (row, here) = at.rows[R];
+                    target.store2_if(exists && here, row + 8 * J, values[J][R].map(T::Element::from_f32));
+                });
+            });
         }
     }
 
@@ -265,9 +276,9 @@ impl<T: Factor, const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> Store<T
     /// Makes of sums what is stored: as [`Epilogue::put`] does.
     ///
     /// # Safety
-    /// As [`Store::store`], of the epilogue's buffers.
+    /// As [`Store::put_results`], of the epilogue's buffers.
     #[inline(always)]
-    unsafe fn finish(&self, values: &mut Columns, at: At, ahead: &Ahead<T::Pair>) {
+    unsafe fn finish(&self, values: &mut Columns, first: [u32; 2], at: At, warp: u32, ahead: &Ahead<T::Pair>) {
         let Epilogue { out, beta, z, b, activation, .. } = self.epilogue;
         let zeros = Vec2::new(0.0, 0.0);
         // SAFETY: the caller's.
@@ -279,7 +290,7 @@ impl<T: Factor, const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> Store<T
                 });
             }
             if let Some(z) = z {
-                self.store(z, 0, values, at);
+                self.put_results(z, values, first, at, warp);
             }
             match activation {
                 IDENTITY => {}
@@ -320,7 +331,7 @@ impl<T: Half, const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> Store<T, 
     /// # Safety
     /// All lanes together; the results that exist are the warp's.
     #[inline(always)]
-    pub unsafe fn copy_out(&self, values: &Columns, [column, first]: [u32; 2], warp: u32) {
+    pub unsafe fn copy_out(&self, target: GlobalMut<T>, values: &Columns, [column, first]: [u32; 2], warp: u32) {
         let Shape { rows, columns, .. } = self.shape;
         let lane = thread::thread_idx_x() % warp::WARP_SIZE;
         // Lane 8m + r names row r of matrix m: the first two matrices are 16 rows of 8 columns, the others of the next 8.
@@ -328,20 +339,20 @@ impl<T: Half, const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> Store<T, 
         // SAFETY: the room has the warp's box, which its lanes write when all have read what was there; its pieces are of 16
         // bytes, as the results' are.
         unsafe {
-            let target = self.ring.out().offset(warp * Self::ROOM);
+            let room = self.ring.out().offset(warp * Self::ROOM);
             warp::sync_warp(warp::FULL_MASK);
             unrolled!(J in [0 1 2 3] {
                 let [[a, b], [c, d]] = [2 * J, 2 * J + 1].map(|j| values[j].map(|z| pack::<T>(z.x, z.y)));
-                stmatrix_x4(target, place(row, 2 * J as u32 + over), [a, b, c, d]);
+                stmatrix_x4(room, place(row, 2 * J as u32 + over), [a, b, c, d]);
             });
             warp::sync_warp(warp::FULL_MASK);
-            let out = GlobalMut::<u32>::from_raw(self.epilogue.out.as_raw().cast());
+            let out = GlobalMut::<u32>::from_raw(target.as_raw().cast());
             let piece = lane % 8;
             let at = (first + lane / 8) as usize * columns as usize + (column + piece * PIECE) as usize;
             unrolled!(R in [0 4 8 12] {
                 let row = lane / 8 + R as u32;
                 let exists = first + row < rows && column + piece * PIECE < columns;
-                let words = target.offset(place(row, piece)).cast::<u32>().load4(0);
+                let words = room.offset(place(row, piece)).cast::<u32>().load4(0);
                 out.store4_if(exists, (at + R * columns as usize) / 2, words);
             });
         }
