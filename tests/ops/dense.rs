@@ -6,6 +6,7 @@ mod formula;
 mod hopper;
 mod huge;
 mod launches;
+mod registers;
 mod rejects;
 mod split;
 mod tensor;
@@ -80,6 +81,8 @@ pub fn tests() -> Vec<Trial> {
     tests.push(on_cpu("dense::precisions_are_one_on_a_cpu", || split::same_in_either(&Device::cpu())));
     tests.push(on_emulated_gpu("dense::precisions_are_one_without_hopper", split::same_in_either));
     tests.push(on_hopper("dense::products_of_parts_at_edges", split::edges));
+    tests.push(on_hopper("dense::products_of_parts_in_registers_64", registers::edges::<64>));
+    tests.push(on_hopper("dense::products_of_parts_in_registers_128", registers::edges::<128>));
     tests.push(on_hopper("dense::products_of_parts_are_as_accurate", split::accuracy));
     tests.push(on_hopper("dense::what_has_no_parts_is_as_in_f32", split::refusals));
     tests.push(on_hopper("dense::products_of_parts_repeat", split::repeats));
