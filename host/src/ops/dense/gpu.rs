@@ -264,7 +264,7 @@ impl<T: Real> OnGpu for Backward<'_, T> {
             let [takes_w, takes_x] = [&dx_split, &dw_split].map(|split| split.as_ref().is_some_and(Plan::takes_both));
             // Which operand of `dw` is turned, and whether `dx`'s is, one after the other in the same room.
             let turns = match dw_plan.tile {
-                Tile::Tf32 { way, .. } if dw.is_some() => Some(way),
+                Tile::Tf32 { way: way @ (Way::Left | Way::Right), .. } if dw.is_some() => Some(way),
                 _ => None,
             };
             let dx_turns = dx.is_some() && dx_plan.is_ffma();

@@ -62,7 +62,7 @@ impl Tile {
             Self::Split => wgmma::ROWS,
             Self::SplitRegisters { rows } => rows,
             Self::Ffma { .. } => kernels::dense::ffma::ROWS,
-            Self::Tf32 { side, way: Way::Right, .. } => side,
+            Self::Tf32 { side, way, .. } if way.is_right() => side,
             Self::Tf32 { .. } => wgmma::ROWS,
         }
     }
@@ -76,7 +76,7 @@ impl Tile {
             Self::Split => kernels::dense::split::COLUMNS,
             Self::SplitRegisters { .. } => wgmma::ROWS,
             Self::Ffma { .. } => kernels::dense::ffma::COLUMNS,
-            Self::Tf32 { way: Way::Right, .. } => wgmma::ROWS,
+            Self::Tf32 { way, .. } if way.is_right() => wgmma::ROWS,
             Self::Tf32 { side, .. } => side,
         }
     }
