@@ -6,6 +6,7 @@ mod formula;
 mod hopper;
 mod huge;
 mod launches;
+mod registers;
 mod rejects;
 mod split;
 mod tensor;
@@ -80,6 +81,8 @@ pub fn tests() -> Vec<Trial> {
     tests.push(on_cpu("dense::precisions_are_one_on_a_cpu", || split::same_in_either(&Device::cpu())));
     tests.push(on_emulated_gpu("dense::precisions_are_one_without_hopper", split::same_in_either));
     tests.push(on_hopper("dense::products_of_parts_at_edges", split::edges));
+    tests.push(on_hopper("dense::products_of_parts_in_registers_64", registers::edges::<64>));
+    tests.push(on_hopper("dense::products_of_parts_in_registers_128", registers::edges::<128>));
     tests.push(on_hopper("dense::products_of_parts_are_as_accurate", split::accuracy));
     tests.push(on_hopper("dense::what_has_no_parts_is_as_in_f32", split::refusals));
     tests.push(on_hopper("dense::products_of_parts_repeat", split::repeats));
@@ -96,14 +99,18 @@ pub fn tests() -> Vec<Trial> {
         ("128_by_4", tf32::exact::<128, 4>),
         ("192", tf32::exact::<192, 1>),
         ("256", tf32::exact::<256, 1>),
-        ("left_64", tf32::turning_is_exact::<64, false>),
-        ("left_128", tf32::turning_is_exact::<128, false>),
-        ("left_192", tf32::turning_is_exact::<192, false>),
-        ("left_256", tf32::turning_is_exact::<256, false>),
-        ("right_64", tf32::turning_is_exact::<64, true>),
-        ("right_128", tf32::turning_is_exact::<128, true>),
-        ("right_192", tf32::turning_is_exact::<192, true>),
-        ("right_256", tf32::turning_is_exact::<256, true>),
+        ("left_64", tf32::turning_is_exact::<64, false, false>),
+        ("left_128", tf32::turning_is_exact::<128, false, false>),
+        ("left_192", tf32::turning_is_exact::<192, false, false>),
+        ("left_256", tf32::turning_is_exact::<256, false, false>),
+        ("right_64", tf32::turning_is_exact::<64, true, false>),
+        ("right_128", tf32::turning_is_exact::<128, true, false>),
+        ("right_192", tf32::turning_is_exact::<192, true, false>),
+        ("right_256", tf32::turning_is_exact::<256, true, false>),
+        ("left_within_64", tf32::turning_is_exact::<64, false, true>),
+        ("left_within_128", tf32::turning_is_exact::<128, false, true>),
+        ("right_within_64", tf32::turning_is_exact::<64, true, true>),
+        ("right_within_128", tf32::turning_is_exact::<128, true, true>),
     ] {
         tests.push(on_hopper(&format!("dense::tf32_is_exact_{tile}"), test));
     }

@@ -2,6 +2,7 @@
 //! against f64 beside f32's own, and where f32's own is asked for.
 
 use cuda_std::launch::{DeviceMemory, LaunchDims, MemorySpace};
+use cuda_std::tensor_map::TensorMap;
 use ferrolayer::device::GpuBuffer;
 use ferrolayer::ops::dense::Precision;
 use kernels::dense::split::{
@@ -15,13 +16,13 @@ use super::launches::{OP, buffer, gpu};
 use super::*;
 
 /// The parts of a matrix, two in a word, and of each block what it refused.
-struct Parts {
-    words: GpuBuffer<u32>,
+pub struct Parts {
+    pub words: GpuBuffer<u32>,
     sizes: Sizes,
 }
 
 impl Parts {
-    fn room(gpu: &Gpu, [rows, columns]: [usize; 2]) -> Result<Self, Failed> {
+    pub fn room(gpu: &Gpu, [rows, columns]: [usize; 2]) -> Result<Self, Failed> {
         let sizes = Sizes { rows: rows as u32, columns: columns as u32 };
         Ok(Self { words: gpu.allocate(PARTS as usize * sizes.padded() as usize / 2)?, sizes })
     }
@@ -52,7 +53,7 @@ unsafe impl DeviceMemory<bf16> for Halves<'_> {
 }
 
 /// Splits up to three matrices of these shapes.
-fn split(gpu: &Gpu, matrices: [Option<(&Tensor<f32>, &mut Parts)>; 3]) -> Result<GpuBuffer<u32>, Failed> {
+pub fn split(gpu: &Gpu, matrices: [Option<(&Tensor<f32>, &mut Parts)>; 3]) -> Result<GpuBuffer<u32>, Failed> {
     let mut refused = gpu.allocate::<u32>(BLOCKS as usize)?;
     let mut each = matrices.into_iter().map(|matrix| match matrix {
         Some((matrix, Parts { words, sizes })) => {
@@ -65,10 +66,18 @@ fn split(gpu: &Gpu, matrices: [Option<(&Tensor<f32>, &mut Parts)>; 3]) -> Result
     let ((a, a_parts, a_sizes), (b, b_parts, b_sizes), (c, c_parts, c_sizes)) = (next()?, next()?, next()?);
     let (Some(a), Some(a_parts)) = (a, a_parts) else { unreachable!("the first is always there") };
     let into = &mut refused;
-    let kernel = DenseSplit { a, b, c, a_parts, b_parts, c_parts, refused: into, a_sizes, b_sizes, c_sizes };
-    // SAFETY: whole tensors, room for the parts of each, and a word for each block.
-    unsafe { gpu.launch(LaunchDims::new(BLOCKS, BLOCK), kernel)? };
-    Ok(refused)
+    let [first, second] = &mut [gpu.allocate::<u32>(1)?, gpu.allocate::<u32>(1)?];
+    {
+        let (first, second) = (&mut *first, &mut *second);
+        let kernel =
+            DenseSplit { a, b, c, a_parts, b_parts, c_parts, refused: into, first, second, a_sizes, b_sizes, c_sizes };
+        // SAFETY: whole tensors, room for the parts of each, a word for each block, and one each.
+        unsafe { gpu.launch(LaunchDims::new(BLOCKS, BLOCK), kernel)? };
+    }
+    match [first.download()?, second.download()?].concat()[..] {
+        [0, 0] => Ok(refused),
+        ref others => Err(format!("words of products that were not made: {others:?}").into()),
+    }
 }
 
 /// Normal numbers over all of the range that has parts, zeros and subnormal ones.
@@ -140,16 +149,25 @@ pub fn same_in_either(device: &Device) -> Outcome {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Product {
+pub enum Product {
     Forward,
     Dx,
     Dw,
 }
 
+impl Product {
+    pub const ALL: [Self; 3] = [Self::Forward, Self::Dx, Self::Dw];
+
+    /// Whether the depth of the left operand is innermost, and of the right one.
+    pub fn inner(self) -> [bool; 2] {
+        [self != Self::Dw, self == Self::Forward]
+    }
+}
+
 /// The products' kernels by themselves, with sizes that the op makes otherwise: whole numbers whose products and sums are exact.
 pub fn edges(device: &Device) -> Outcome {
     let sizes = [[1, 1, 1], [8, 8, 8], [127, 129, 63], [128, 128, 64], [129, 255, 65], [70, 9, 200], [257, 131, 330]];
-    for product in [Product::Forward, Product::Dx, Product::Dw] {
+    for product in Product::ALL {
         for sizes in sizes {
             for splits in [1, 2, 3] {
                 edge(device, product, sizes, splits)?;
@@ -159,35 +177,83 @@ pub fn edges(device: &Device) -> Outcome {
     Ok(())
 }
 
-fn edge(device: &Device, product: Product, [rows, columns, depth]: [usize; 3], splits: u32) -> Outcome {
-    let gpu = gpu(device);
+/// Whole numbers: the left operand, the right one, and the exact results.
+pub struct Whole {
+    pub a: Tensor<f32>,
+    pub b: Tensor<f32>,
+    exact: Vec<f32>,
+}
+
+impl Whole {
+    /// Up to so much of either: 18 bits need all parts.
+    pub fn new(
+        device: &Device,
+        product: Product,
+        [rows, columns, depth]: [usize; 3],
+        most: [usize; 2],
+    ) -> Result<Self, Failed> {
+        let number = |i: usize, most: usize| ((i * 2_654_435_761) >> 7) % (2 * most + 1);
+        let whole = |len, most| (0..len).map(|i| number(i, most) as f32 - most as f32).collect::<Vec<_>>();
+        let (left, right) = (whole(rows * depth, most[0]), whole(columns * depth, most[1]));
+        let [a_inner, b_inner] = product.inner();
+        let place =
+            |across: usize, k: usize, inner, width: usize| if inner { across * depth + k } else { k * width + across };
+        let exact = |at: usize| {
+            let (row, column) = (at / columns, at % columns);
+            (0..depth).map(|k| left[place(row, k, a_inner, rows)] * right[place(column, k, b_inner, columns)]).sum()
+        };
+        let exact = (0..rows * columns).map(exact).collect();
+        let lies = |across, inner| if inner { [across, depth] } else { [depth, across] };
+        let a = Tensor::from_vec(device, &lies(rows, a_inner), left)?;
+        let b = Tensor::from_vec(device, &lies(columns, b_inner), right)?;
+        Ok(Self { a, b, exact })
+    }
+
+    /// Of a product, the parts of one that is split.
+    pub fn check(&self, what: &str, got: &[f32]) -> Outcome {
+        for (at, &exact) in self.exact.iter().enumerate() {
+            let sum: f32 = got.chunks(self.exact.len()).map(|part| part[at]).sum();
+            if sum != exact {
+                return Err(format!("{what}: element {at} is {sum}, expected {exact}").into());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The sizes as kernels have them, and how many parts there are then.
+pub fn cut([rows, columns, depth]: [usize; 3], splits: u32) -> (Shape, u32) {
     let depth_per_split = (depth as u32).div_ceil(splits).next_multiple_of(DEPTH);
     let shape = Shape { rows: rows as u32, columns: columns as u32, depth: depth as u32, depth_per_split };
-    let splits = shape.depth.div_ceil(depth_per_split);
-    // 18 bits in the left operand: all of its parts count.
-    let number = |i: usize, most: usize| ((i * 2_654_435_761) >> 7) % (2 * most + 1);
-    let whole = |len: usize, most: usize| (0..len).map(|i| number(i, most) as f32 - most as f32).collect::<Vec<_>>();
-    let (left, right) = (whole(rows * depth, 1 << 17), whole(columns * depth, 1));
-    let (a_inner, b_inner) = (product != Product::Dw, product == Product::Forward);
-    let lies = |across, inner| if inner { [across, depth] } else { [depth, across] };
-    let (of_a, of_b) = (lies(rows, a_inner), lies(columns, b_inner));
-    let a = Tensor::from_vec(device, &of_a, left.clone())?;
-    let b = Tensor::from_vec(device, &of_b, right.clone())?;
-    let (mut pa, mut pb) = (Parts::room(gpu, of_a)?, Parts::room(gpu, of_b)?);
-    let second = Some((&b, &mut pb));
+    (shape, shape.depth.div_ceil(depth_per_split))
+}
+
+/// The map of all parts of a matrix.
+pub fn map(gpu: &Gpu, parts: &Parts, side: u32, inner: bool) -> Result<TensorMap, Failed> {
+    let [rows, columns] = parts.sizes.padded_each();
+    Ok(gpu.tensor_map(&Halves(&parts.words), [PARTS * rows, columns], operand_box(side, inner))?)
+}
+
+pub fn shape_of(matrix: &Tensor<f32>) -> [usize; 2] {
+    [matrix.shape()[0], matrix.shape()[1]]
+}
+
+fn edge(device: &Device, product: Product, sizes @ [rows, columns, depth]: [usize; 3], splits: u32) -> Outcome {
+    let gpu = gpu(device);
+    let (shape, splits) = cut(sizes, splits);
+    let matrices = Whole::new(device, product, sizes, [1 << 17, 1])?;
+    let (mut pa, mut pb) = (Parts::room(gpu, shape_of(&matrices.a))?, Parts::room(gpu, shape_of(&matrices.b))?);
+    let second = Some((&matrices.b, &mut pb));
     let refusals = match product {
-        Product::Dw => split(gpu, [Some((&a, &mut pa)), None, second])?,
-        _ => split(gpu, [Some((&a, &mut pa)), second, None])?,
+        Product::Dw => split(gpu, [Some((&matrices.a, &mut pa)), None, second])?,
+        _ => split(gpu, [Some((&matrices.a, &mut pa)), second, None])?,
     };
     let mut refused = gpu.allocate::<u32>(1)?;
     let mut out = Tensor::full(device, &[rows, columns], f32::NAN)?;
     let mut room = Tensor::full(device, &[splits as usize, rows, columns], f32::NAN)?;
     {
-        let map = |parts: &Parts, side, inner| {
-            let [rows, columns] = parts.sizes.padded_each();
-            gpu.tensor_map(&Halves(&parts.words), [PARTS * rows, columns], operand_box(side, inner))
-        };
-        let (a_map, b_map) = (map(&pa, ROWS, a_inner)?, map(&pb, COLUMNS, b_inner)?);
+        let [a_inner, b_inner] = product.inner();
+        let (a_map, b_map) = (map(gpu, &pa, ROWS, a_inner)?, map(gpu, &pb, COLUMNS, b_inner)?);
         let parts =
             if splits == 1 { None } else { Some(room.gpu_mut::<f32>(OP, "parts")? as &mut dyn DeviceMemory<f32>) };
         let out = out.gpu_mut::<f32>(OP, "out")?;
@@ -254,19 +320,7 @@ fn edge(device: &Device, product: Product, [rows, columns, depth]: [usize; 3], s
     if refused.download()? != [0] {
         return Err(format!("{what}: refused").into());
     }
-    let got = if splits == 1 { out.to_vec()? } else { room.to_vec()? };
-    for at in 0..rows * columns {
-        let (row, column) = (at / columns, at % columns);
-        let place =
-            |across: usize, k: usize, inner, width: usize| if inner { across * depth + k } else { k * width + across };
-        let exact: f32 =
-            (0..depth).map(|k| left[place(row, k, a_inner, rows)] * right[place(column, k, b_inner, columns)]).sum();
-        let sum: f32 = got.chunks(rows * columns).map(|part| part[at]).sum();
-        if sum != exact {
-            return Err(format!("{what}: element {at} is {sum}, expected {exact}").into());
-        }
-    }
-    Ok(())
+    matrices.check(&what, &if splits == 1 { out.to_vec()? } else { room.to_vec()? })
 }
 
 /// Root mean square and maximum of the error against f64, relative to the terms' magnitudes.

@@ -53,6 +53,14 @@ enum Lies {
     Straight,
     ATurned,
     BTurned,
+    BothTurned,
+}
+
+impl Lies {
+    /// Whether `a` has its depth outermost, and whether `b` has.
+    fn turned(self) -> [bool; 2] {
+        [matches!(self, Self::ATurned | Self::BothTurned), matches!(self, Self::BTurned | Self::BothTurned)]
+    }
 }
 
 /// A product of whole numbers: `a: [rows, depth]`, `b: [columns, depth]`, or the other way.
@@ -70,8 +78,9 @@ impl Case {
     fn new(device: &Device, [rows, columns, depth]: [usize; 3], splits: u32, lies: Lies) -> Result<Self, Failed> {
         let depth_per_split = (depth as u32).div_ceil(splits).next_multiple_of(DEPTH);
         let splits = (depth as u32).div_ceil(depth_per_split);
-        let a = if lies == Lies::ATurned { [depth, rows] } else { [rows, depth] };
-        let b = if lies == Lies::BTurned { [depth, columns] } else { [columns, depth] };
+        let [a_turned, b_turned] = lies.turned();
+        let a = if a_turned { [depth, rows] } else { [rows, depth] };
+        let b = if b_turned { [depth, columns] } else { [columns, depth] };
         Ok(Self {
             shape: Shape { rows: rows as u32, columns: columns as u32, depth: depth as u32, depth_per_split },
             splits,
@@ -94,11 +103,11 @@ impl Case {
         let (rows, columns, depth) = (rows as usize, columns as usize, depth as usize);
         finish(device, (self.shape, self.splits), &self.parts, &mut self.out, 0.0, None)?;
         let (a, b) = (self.a.to_vec()?, self.b.to_vec()?);
+        let [a_turned, b_turned] = self.lies.turned();
         for (at, got) in self.out.to_vec()?.into_iter().enumerate() {
             let (row, column) = (at / columns, at % columns);
-            let of_a = |k: usize| if self.lies == Lies::ATurned { a[k * rows + row] } else { a[row * depth + k] };
-            let of_b =
-                |k: usize| if self.lies == Lies::BTurned { b[k * columns + column] } else { b[column * depth + k] };
+            let of_a = |k: usize| if a_turned { a[k * rows + row] } else { a[row * depth + k] };
+            let of_b = |k: usize| if b_turned { b[k * columns + column] } else { b[column * depth + k] };
             let expected: f32 = (0..depth).map(|k| of_a(k) * of_b(k)).sum();
             if got != expected {
                 let what = format!("{:?} in {}", self.shape, self.splits);
@@ -164,24 +173,34 @@ where
     Ok(())
 }
 
-/// [`dense_tf32_turning`](kernels::dense::tf32::dense_tf32_turning) by tiles of such a side, with the result one way or the other.
-pub fn turning_is_exact<const SIDE: u32, const TURNED: bool>(device: &Device) -> Outcome
+/// [`dense_tf32_turning`](kernels::dense::tf32::dense_tf32_turning) by tiles of such a side, with the result one way or the other, of one
+/// operand that has its depth outermost, or of two.
+pub fn turning_is_exact<const SIDE: u32, const TURNED: bool, const BOTH: bool>(device: &Device) -> Outcome
 where
-    for<'a> DenseTf32Turning<'a, SIDE, TURNED>: Launch,
+    for<'a> DenseTf32Turning<'a, SIDE, TURNED, BOTH>: Launch,
 {
     let [rows, columns] = if TURNED { [SIDE, ROWS] } else { [ROWS, SIDE] };
-    for sizes in around(rows as usize, columns as usize, TURNED) {
+    let lies = match (TURNED, BOTH) {
+        (_, true) => Lies::BothTurned,
+        (true, false) => Lies::BTurned,
+        (false, false) => Lies::ATurned,
+    };
+    let mut shapes = around(rows as usize, columns as usize, TURNED && !BOTH);
+    if BOTH {
+        shapes.extend([[132, 260, 35], [140, 68, 333]]);
+    }
+    for sizes in shapes {
         for splits in [1, 3] {
-            let mut case = Case::new(device, sizes, splits, if TURNED { Lies::BTurned } else { Lies::ATurned })?;
+            let mut case = Case::new(device, sizes, splits, lies)?;
             let (left, right) = if TURNED { (&case.b, &case.a) } else { (&case.a, &case.b) };
             let a_map = case.map(device, left, operand_box(ROWS, false))?;
-            let b_map = case.map(device, right, operand_box(SIDE / sharing(SIDE, 1, 1), true))?;
+            let b_map = case.map(device, right, operand_box(SIDE / sharing(SIDE, 1, 1), !BOTH))?;
             let (Shape { rows, columns, .. }, splits) = (case.shape, case.splits);
             let [down, across] = if TURNED { [columns, rows] } else { [rows, columns] };
             let clusters = (down.div_ceil(ROWS * sharing(SIDE, 1, 1)) * across.div_ceil(SIDE) * splits).div_ceil(2);
             let dims = LaunchDims::new(clusters * cluster(SIDE, 1, 1), wgmma::BLOCK)
                 .with_shared(wgmma::shared_bytes(SIDE, 1, 1));
-            let kernel = DenseTf32Turning::<SIDE, TURNED> {
+            let kernel = DenseTf32Turning::<SIDE, TURNED, BOTH> {
                 a: buffer(left)?,
                 b: buffer(right)?,
                 out: case.out.gpu_mut::<f32>(OP, "out")?,

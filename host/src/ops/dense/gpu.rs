@@ -40,20 +40,22 @@ impl Sizes {
     }
 
     /// How a product is cut up, and, where its operands are taken apart, how that of their parts is: as tf32 if so asked for and
-    /// there is a way, or else by `Splits::split_plan`, `Pieces::ffma_plan` and [`Products::plan`].
+    /// there is a way, or else by `Splits::split_plan`, `Pieces::ffma_plan` and [`Products::plan`]. What it `accumulates` to is still needed
+    /// where a product of parts turns out to be none.
     fn plans<S: Products>(
         self,
         gpu: &Gpu,
         op: &'static str,
         precision: Precision,
         product: Product,
+        accumulates: bool,
     ) -> Result<(Plan, Option<Plan>)> {
         let Self { batch, inputs, outputs } = self;
         let sizes = self.of(product);
         if let Some(plan) = S::tf32_plan(gpu, precision, product, sizes) {
             return Ok((plan, None));
         }
-        let split = S::split_plan(gpu, precision, sizes);
+        let split = S::split_plan(gpu, precision, product, sizes, accumulates);
         // Where a product of parts is refused, whose plan has no pieces.
         if split.is_none()
             && let Some(plan) = S::ffma_plan(gpu, product, sizes)
@@ -140,14 +142,15 @@ impl<T: Real> OnGpu for Forward<'_, T> {
             let y = self.y.gpu_mut::<S>(OP, "y")?;
             let mut z = self.z.map(|z| z.gpu_mut::<S>(OP, "z")).transpose()?.map(|z| z as MemoryMut<'_, S>);
 
-            let (plan, split) = self.sizes.plans::<S>(gpu, OP, self.precision, Product::Forward)?;
+            let (plan, split) = self.sizes.plans::<S>(gpu, OP, self.precision, Product::Forward, false)?;
             let _why = explain::because(|| split.as_ref().unwrap_or(&plan).why());
 
             // The workspace: the operands' parts, what their split refuses, turned operands, and the parts of split products.
             let (of_x, of_w) = ([batch, inputs], [outputs, inputs]);
+            let takes_both = split.as_ref().is_some_and(Plan::takes_both);
+            let w_room = if takes_both { split::room(of_w) } else { 0 };
             let [x_room, w_room, refusals] =
-                if split.is_some() { [split::room(of_x), split::room(of_w), Refusals::ROOM] } else { [0; 3] }
-                    .map(aligned);
+                if split.is_some() { [split::room(of_x), w_room, Refusals::ROOM] } else { [0; 3] }.map(aligned);
             let turns = plan.is_ffma();
             let [turned_x, turned_w] = if turns { [of_x, of_w].map(tf32::room) } else { [0; 2] }.map(aligned);
             let parts = parts_of(&plan, &split);
@@ -167,11 +170,12 @@ impl<T: Real> OnGpu for Forward<'_, T> {
                 // SAFETY: the buffers are of the shapes that `dense::forward` checked, the workspace has the operands' parts
                 // and those of the plan where it is split; whole tensors and the workspace begin at multiples of 16 bytes.
                 unsafe {
-                    S::split(gpu, [Some(&mut x_parts), Some(&mut w_parts), None], &mut refusals)?;
+                    let both = takes_both.then_some(&mut w_parts);
+                    S::split(gpu, [Some(&mut x_parts), both, None], &mut refusals)?;
                     S::forward_split(gpu, split, [&x_parts, &w_parts], &mut refusals, product)?;
                 }
             }
-            let split = split.as_ref().map(|split| (split, refusals.any()));
+            let split = split.as_ref().map(|split| (split, refusals.any(Product::Forward)));
             let (mut turned_x, mut turned_w) = (turned_x.cast::<S>(), turned_w.cast::<S>());
             if turns {
                 // SAFETY: the matrices are of these shapes, and the workspace has the room.
@@ -251,12 +255,14 @@ impl<T: Real> OnGpu for Backward<'_, T> {
             let dw = gradient::<_, S>(self.gradients.dw, OP, "dw")?;
             let db = gradient::<_, S>(self.gradients.db, OP, "db")?;
             let dalpha = gradient::<_, f32>(self.gradients.dalpha, OP, "dalpha")?;
-            let (dx_plan, dx_split) = sizes.plans::<S>(gpu, OP, self.precision, Product::Dx)?;
-            let (dw_plan, dw_split) = sizes.plans::<S>(gpu, OP, self.precision, Product::Dw)?;
+            let accumulates = [&dx, &dw].map(|out| out.as_ref().is_some_and(|&(_, beta)| beta != 0.0));
+            let (dx_plan, dx_split) = sizes.plans::<S>(gpu, OP, self.precision, Product::Dx, accumulates[0])?;
+            let (dw_plan, dw_split) = sizes.plans::<S>(gpu, OP, self.precision, Product::Dw, accumulates[1])?;
             let (dx_split, dw_split) = (dx_split.filter(|_| dx.is_some()), dw_split.filter(|_| dw.is_some()));
+            let [takes_w, takes_x] = [&dx_split, &dw_split].map(|split| split.as_ref().is_some_and(Plan::takes_both));
             // Which operand of `dw` is turned, and whether `dx`'s is, one after the other in the same room.
             let turns = match dw_plan.tile {
-                Tile::Tf32 { way, .. } if dw.is_some() => Some(way),
+                Tile::Tf32 { way: way @ (Way::Left | Way::Right), .. } if dw.is_some() => Some(way),
                 _ => None,
             };
             let dx_turns = dx.is_some() && dx_plan.is_ffma();
@@ -272,8 +278,8 @@ impl<T: Real> OnGpu for Backward<'_, T> {
                 if db.is_some() { sums.chunks * outputs } else { 0 },
                 if dalpha.is_some() { sums.chunks * each } else { 0 },
                 if dx_split.is_some() || dw_split.is_some() { split::room([batch, outputs]) } else { 0 },
-                if dx_split.is_some() { split::room([outputs, inputs]) } else { 0 },
-                if dw_split.is_some() { split::room([batch, inputs]) } else { 0 },
+                if takes_w { split::room([outputs, inputs]) } else { 0 },
+                if takes_x { split::room([batch, inputs]) } else { 0 },
                 if dx_split.is_some() || dw_split.is_some() { Refusals::ROOM } else { 0 },
                 if turns.is_some() { tf32::room(of_turned) } else { 0 }.max(if dx_turns {
                     tf32::room([batch, outputs])
@@ -333,7 +339,7 @@ impl<T: Real> OnGpu for Backward<'_, T> {
             let mut x_parts = Operand::new(x, [batch, inputs], x_room);
             let mut refusals = Refusals::new(refusals);
             if dx_split.is_some() || dw_split.is_some() {
-                let (w, x) = (dx_split.map(|_| &mut w_parts), dw_split.map(|_| &mut x_parts));
+                let (w, x) = (takes_w.then_some(&mut w_parts), takes_x.then_some(&mut x_parts));
                 // SAFETY: `dz` and `dy` are `[N, O]`, `w` `[O, I]` and `x` `[N, I]`; the workspace has room for the parts.
                 unsafe { S::split(gpu, [Some(&mut dz_parts), w, x], &mut refusals)? };
             }
@@ -342,12 +348,12 @@ impl<T: Real> OnGpu for Backward<'_, T> {
                 if let Some(split) = &dx_split {
                     let into = split.is_split().then_some(&mut parts as MemoryMut<'_>);
                     let product = GradientProduct { dz, other: w, out: &mut *dx, parts: into, refused: None, beta };
-                    // SAFETY: as below; `dz` and `w` were split.
+                    // SAFETY: as below; `dz` was split, and `w` where the plan takes both.
                     unsafe {
                         S::gradient_split(gpu, split, Product::Dx, [&dz_parts, &w_parts], &mut refusals, product)?
                     };
                 }
-                let split = dx_split.as_ref().map(|split| (split, refusals.any()));
+                let split = dx_split.as_ref().map(|split| (split, refusals.any(Product::Dx)));
                 let refused = split.map(|(_, refused)| refused);
                 let into = dx_plan.is_split().then_some(&mut parts as MemoryMut<'_>);
                 if dx_turns {
@@ -366,12 +372,12 @@ impl<T: Real> OnGpu for Backward<'_, T> {
                 if let Some(split) = &dw_split {
                     let into = split.is_split().then_some(&mut parts as MemoryMut<'_>);
                     let product = GradientProduct { dz, other: x, out: &mut *dw, parts: into, refused: None, beta };
-                    // SAFETY: as below; `dz` and `x` were split.
+                    // SAFETY: as below; `dz` was split, and `x` where the plan takes both.
                     unsafe {
                         S::gradient_split(gpu, split, Product::Dw, [&dz_parts, &x_parts], &mut refusals, product)?
                     };
                 }
-                let split = dw_split.as_ref().map(|split| (split, refusals.any()));
+                let split = dw_split.as_ref().map(|split| (split, refusals.any(Product::Dw)));
                 let refused = split.map(|(_, refused)| refused);
                 let into = dw_plan.is_split().then_some(&mut parts as MemoryMut<'_>);
                 if let Some(way) = turns {
@@ -404,7 +410,7 @@ mod tests {
         let sizes = Sizes { batch: 1 << 31, inputs: 3, outputs: 2 };
         assert_eq!(
             sizes
-                .plans::<f32>(&Gpu::emulated(), "dense.forward", Precision::default(), Product::Forward)
+                .plans::<f32>(&Gpu::emulated(), "dense.forward", Precision::default(), Product::Forward, false)
                 .unwrap_err()
                 .to_string(),
             "dense.forward: x and w is [2147483648, 3] and [2, 3], expected sizes below 2³¹ on a GPU"

@@ -35,6 +35,10 @@ pub(super) enum Tile {
     },
     /// Of operands in parts.
     Split,
+    /// Of the left operand in parts, and of the right one, whose parts are made in registers: rows of the tile.
+    SplitRegisters {
+        rows: u32,
+    },
     /// Of f32 on Hopper by FFMA: tiles that blocks take whole, those whose slices they share, and how many blocks.
     Ffma {
         alone: u32,
@@ -56,8 +60,9 @@ impl Tile {
             Self::Small | Self::TensorSmall => SMALL,
             Self::Hopper { columns, across, .. } => wgmma::tile(columns, across)[0],
             Self::Split => wgmma::ROWS,
+            Self::SplitRegisters { rows } => rows,
             Self::Ffma { .. } => kernels::dense::ffma::ROWS,
-            Self::Tf32 { side, way: Way::Right, .. } => side,
+            Self::Tf32 { side, way, .. } if way.is_right() => side,
             Self::Tf32 { .. } => wgmma::ROWS,
         }
     }
@@ -69,8 +74,9 @@ impl Tile {
             Self::Small | Self::TensorSmall => SMALL,
             Self::Hopper { columns, across, .. } => wgmma::tile(columns, across)[1],
             Self::Split => kernels::dense::split::COLUMNS,
+            Self::SplitRegisters { .. } => wgmma::ROWS,
             Self::Ffma { .. } => kernels::dense::ffma::COLUMNS,
-            Self::Tf32 { way: Way::Right, .. } => wgmma::ROWS,
+            Self::Tf32 { way, .. } if way.is_right() => wgmma::ROWS,
             Self::Tf32 { side, .. } => side,
         }
     }
@@ -152,9 +158,10 @@ impl Plan {
                 format!("tiles of {SMALL}: only their grid has room for as many columns")
             }
             Tile::Small => format!("tiles of {SMALL}: larger ones would leave multiprocessors idle"),
-            Tile::Split => format!(
-                "Hopper's tensor cores, each operand in three parts of bf16, in tiles of {}x{}: f32 arithmetic should take \
+            Tile::Split | Tile::SplitRegisters { .. } => format!(
+                "Hopper's tensor cores, each operand in three parts of bf16{}, in tiles of {}x{}: f32 arithmetic should take \
                  longer, and is there for what has no parts",
+                if self.takes_both() { "" } else { ", the right one's made in registers" },
                 self.tile.rows(),
                 self.tile.columns()
             ),

@@ -8,6 +8,8 @@
 //! The parts lie one after the other, each in [`padded_rows`] rows of [`padded_columns`], zeros where the matrix has no
 //! element, so that tensor maps can describe matrices of any size, and boxes of whole slices of depth stay in one part.
 //!
+//! A product takes both operands in parts (`product.rs`), or the right one as it lies, whose parts it makes in registers (`registers`).
+//!
 //! Threads take eight elements at a time, twice, one block's worth apart, and all blocks go over a matrix together.
 //! Bound by memory: 4 bytes are read for an element and 6 written.
 
@@ -20,6 +22,8 @@ use super::wgmma::{DEPTH, ROWS};
 
 #[cfg(all(target_arch = "nvptx64", target_feature = "sm_90a"))]
 pub(super) mod product;
+#[cfg(all(target_arch = "nvptx64", target_feature = "sm_90a"))]
+pub(super) mod registers;
 #[cfg(all(target_arch = "nvptx64", target_feature = "sm_90a"))]
 mod ring;
 #[cfg(all(target_arch = "nvptx64", target_feature = "sm_90a"))]
@@ -44,6 +48,31 @@ const STORED: [u32; 2] = [16, 64];
 pub const fn shared_bytes() -> u32 {
     2 * STAGES * STAGE + 4 * ROWS * STORED[1] + 16 * STAGES
 }
+
+/// Elements of 64 rows of a slice of an operand that is taken apart in registers.
+const LEFT: u32 = 64 * DEPTH;
+/// Of results that a warp of such a product stores at a time: 32 rows of 16.
+const ROOM: u32 = 32 * 16;
+
+/// Elements of all parts of a slice of the other operand.
+const fn right(columns: u32) -> u32 {
+    PARTS * columns * DEPTH
+}
+
+/// Slots of such a product, of tiles of so many columns: of each warpgroup for the left operand, and for the right one.
+const fn slots(columns: u32) -> [u32; 2] {
+    if columns == 128 { [2, 3] } else { [3, 4] }
+}
+
+/// Shared memory of a block of such a product, in bytes: the slots, each warp's room for results, two barriers a slot and two more.
+pub const fn shared_bytes_in_registers(columns: u32) -> u32 {
+    let [left, right_slots] = slots(columns);
+    2 * right_slots * right(columns) + 4 * (2 * left * LEFT + 8 * ROOM) + 8 * (2 * right_slots + 4 * left + 2)
+}
+
+/// Rows and columns, as they lie in memory, of the box of an operand that is taken apart in registers: 64 rows of the product, or half of
+/// them, over half of a slice of depth, or all of it.
+pub const LEFT_BOX: [u32; 2] = [64, 32];
 
 /// Elements that a thread takes and stores at once, and how often before it goes on.
 const PIECE: u32 = 8;
@@ -84,11 +113,12 @@ pub const fn padded_columns(columns: u32) -> u32 {
 /// The parts of up to three matrices, and for each block which matrices have elements that it met and that have none: 1 for
 /// `a`, 2 for `b` and 4 for `c`, together.
 ///
-/// The grid is [`BLOCKS`] blocks, for any sizes.
+/// The grid is [`BLOCKS`] blocks, for any sizes. `first` and `second` become 0, for two products, which make it 1 where they refuse.
 ///
 /// # Safety
 /// The module `dense`'s; each matrix is of its sizes, of which [`Sizes::padded`] is below 2³³; its parts are
-/// `[PARTS, padded_rows, padded_columns]` of bf16, two in a word; `refused` is `[BLOCKS]`.
+/// `[PARTS, padded_rows, padded_columns]` of bf16, two in a word; `refused` is `[BLOCKS]`,
+/// `first` and `second` are one word each.
 #[kernel(block = BLOCK, min_blocks = 4, barriers = 3)]
 pub unsafe fn dense_split(
     a: Global<f32>,
@@ -98,6 +128,8 @@ pub unsafe fn dense_split(
     b_parts: Option<GlobalMut<u32>>,
     c_parts: Option<GlobalMut<u32>>,
     refused: GlobalMut<u32>,
+    first: GlobalMut<u32>,
+    second: GlobalMut<u32>,
     a_sizes: Sizes,
     b_sizes: Sizes,
     c_sizes: Sizes,
@@ -118,6 +150,13 @@ pub unsafe fn dense_split(
     if thread::thread_idx_x() == 0 {
         // SAFETY: the block's own word.
         unsafe { refused.store(thread::block_idx_x() as usize, each[0] | each[1] << 1 | each[2] << 2) };
+        if thread::block_idx_x() == 0 {
+            // SAFETY: one thread's of all.
+            unsafe {
+                first.store(0, 0);
+                second.store(0, 0);
+            }
+        }
     }
 }
 
@@ -296,5 +335,78 @@ pub unsafe fn dense_dw_split(
             shape,
             splits,
         )
+    }
+}
+
+/// [`dense_forward_split`] of the parts of `x`, which [`dense_split`] made of it first, and of `w` as it lies: its parts are made in registers.
+/// In tiles of 128 outputs and so many of the batch; the block has [`shared_bytes_in_registers`] of dynamic shared memory.
+///
+/// Where `x` is refused, or an element of `w` has no parts, it writes a 1 to `refused`, which was 0, and anything or nothing to `y`, `z` and `parts`.
+///
+/// # Safety
+/// As [`dense_forward_split`], but that `I` is a multiple of 4, and the map of `w` is its own, with boxes of [`LEFT_BOX`].
+#[kernel(
+    block = super::wgmma::BLOCK,
+    min_blocks = 1,
+    barriers = 1,
+    begins = "itself",
+    only = "sm_90a",
+    instances(COLUMNS = [64, 128])
+)]
+pub unsafe fn dense_forward_split_registers<const COLUMNS: u32>(
+    x: Global<u32>,
+    w: Global<f32>,
+    refusals: Global<u32>,
+    refused: GlobalMut<u32>,
+    y: GlobalMut<f32>,
+    z: Option<GlobalMut<f32>>,
+    b: Option<Global<f32>>,
+    alpha: Option<Global<f32>>,
+    parts: Option<GlobalMut<f32>>,
+    shape: super::Shape,
+    splits: u32,
+    activation: u32,
+    x_map: TensorMap,
+    w_map: TensorMap,
+) {
+    let _ = (x, w);
+    let epilogue = super::product::Epilogue { out: y, beta: 0.0, z, b, alpha, activation };
+    let x = product::Parts { map: x_map, rows: padded_rows(shape.rows) };
+    // SAFETY: the module's contract.
+    unsafe { registers::product::<COLUMNS, true, true>(w_map, x, refusals, refused, epilogue, parts, shape, splits) }
+}
+
+/// [`dense_dx_split`], or else [`dense_dw_split`], of the parts of `dz`, which [`dense_split`] made of it first, and of `w`, or `x`, as it lies, as
+/// [`dense_forward_split_registers`].
+///
+/// # Safety
+/// As [`dense_forward_split_registers`], with the map of `other` in place of that of `w`; `beta` is 0, or there are `parts`.
+#[kernel(
+    block = super::wgmma::BLOCK,
+    min_blocks = 1,
+    barriers = 1,
+    begins = "itself",
+    only = "sm_90a",
+    instances(COLUMNS = [64, 128], OF_DX = [true, false])
+)]
+pub unsafe fn dense_gradient_split_registers<const COLUMNS: u32, const OF_DX: bool>(
+    dz: Global<u32>,
+    other: Global<f32>,
+    refusals: Global<u32>,
+    refused: GlobalMut<u32>,
+    out: GlobalMut<f32>,
+    parts: Option<GlobalMut<f32>>,
+    shape: super::Shape,
+    splits: u32,
+    beta: f32,
+    dz_map: TensorMap,
+    other_map: TensorMap,
+) {
+    let _ = (dz, other);
+    let epilogue = super::product::Epilogue::sum(out, beta);
+    let dz = product::Parts { map: dz_map, rows: padded_rows(if OF_DX { shape.rows } else { shape.depth }) };
+    // SAFETY: the module's contract.
+    unsafe {
+        registers::product::<COLUMNS, false, OF_DX>(other_map, dz, refusals, refused, epilogue, parts, shape, splits)
     }
 }

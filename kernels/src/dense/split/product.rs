@@ -35,7 +35,7 @@ use super::{BLOCKS, COLUMNS, PARTS, STAGE};
 const COPY_REGISTERS: u32 = 40;
 const MULTIPLY_REGISTERS: u32 = 232;
 /// Elements of 64 rows, or columns, of a slice.
-const PANEL: u32 = 64 * DEPTH;
+pub(super) const PANEL: u32 = 64 * DEPTH;
 
 /// An operand's parts.
 #[derive(Clone, Copy)]
@@ -65,7 +65,7 @@ pub unsafe fn product<const A_DEPTH_INNER: bool, const B_DEPTH_INNER: bool, cons
     splits: u32,
 ) {
     let ring = Ring::new();
-    let order = Order::new(shape, splits);
+    let order = Order::<COLUMNS>::new(shape, splits);
     let thread = thread::thread_idx_x();
     // SAFETY: the protocol of the modules above.
     unsafe {
@@ -130,7 +130,11 @@ unsafe fn bring<const SIDE: u32, const DEPTH_INNER: bool>(
 /// # Safety
 /// One thread; the protocol of the module above.
 #[inline(always)]
-unsafe fn copy<const A_DEPTH_INNER: bool, const B_DEPTH_INNER: bool>(ring: Ring, [a, b]: [Parts; 2], mut order: Order) {
+unsafe fn copy<const A_DEPTH_INNER: bool, const B_DEPTH_INNER: bool>(
+    ring: Ring,
+    [a, b]: [Parts; 2],
+    mut order: Order<COLUMNS>,
+) {
     let mut number = 0;
     while let Some(tile) = order.next() {
         let mut depth = tile.depth;
@@ -274,7 +278,7 @@ const fn step(depth_inner: bool) -> u32 {
 
 /// `total += sums`.
 #[inline(always)]
-fn add(total: &mut Total, sums: &Sums) {
+pub(super) fn add(total: &mut Total, sums: &Sums) {
     macro_rules! each {
         ($($i:literal)*) => { $(total[$i] += sums[$i];)* };
     }
@@ -287,7 +291,11 @@ fn add(total: &mut Total, sums: &Sums) {
 /// # Safety
 /// All threads of the warpgroup together; the protocol of the module above.
 #[inline(always)]
-unsafe fn multiply<const A_DEPTH_INNER: bool, const B_DEPTH_INNER: bool>(ring: Ring, mut order: Order, store: Store) {
+unsafe fn multiply<const A_DEPTH_INNER: bool, const B_DEPTH_INNER: bool>(
+    ring: Ring,
+    mut order: Order<COLUMNS>,
+    store: Store,
+) {
     let warp = thread::thread_idx_x() / warp::WARP_SIZE - 4;
     // SAFETY: inside a stage.
     let (a, b) = unsafe {

@@ -9,14 +9,14 @@ use cuda_std::prelude::*;
 use super::super::order::{GROUP, Tile, divide};
 use super::super::product::Shape;
 use super::super::wgmma::{DEPTH, ROWS};
-use super::{COLUMNS, PARTS, STAGE, STAGES, STORED};
+use super::{PARTS, STAGE, STAGES, STORED};
 
 /// Warps that multiply.
 const WARPS: u32 = ROWS / STORED[0];
 
-/// All that a launch has to do, and how far a thread has come with the block's part of it.
+/// All that a launch has to do, in tiles of so many columns, and how far a thread has come with the block's part of it.
 #[derive(Clone, Copy)]
-pub struct Order {
+pub struct Order<const COLUMNS: u32> {
     shape: Shape,
     down: u32,
     across: u32,
@@ -26,7 +26,7 @@ pub struct Order {
     number: u32,
 }
 
-impl Order {
+impl<const COLUMNS: u32> Order<COLUMNS> {
     #[inline(always)]
     pub fn new(shape: Shape, splits: u32) -> Self {
         let (down, across) = (shape.rows.div_ceil(ROWS), shape.columns.div_ceil(COLUMNS));

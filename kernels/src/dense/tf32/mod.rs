@@ -4,7 +4,7 @@
 //! innermost, as `x` and `w` of the forward pass lie: `dense_tf32` is [`wgmma`](super::wgmma) over slices of 32 of depth, that are as
 //! many bytes as 64 of 16-bit floats, and only the instruction and how results are stored differ. Or one operand comes from registers:
 //! `dense_tf32_turning`, for `dx` of `w` and `dz`, and for `dw` of `x` and of `dz`, the smaller of which [`dense_tf32_turn`] has turned, in a
-//! workspace.
+//! workspace, or which the kernel itself turns, in shared memory.
 //!
 //! Bound by the tensor cores, at half the rate of 16-bit floats; turning, by memory, 8 bytes for each element.
 
@@ -157,6 +157,7 @@ pub unsafe fn dense_tf32<const COLUMNS: u32, const PARTS: u32>(
 
 /// `out = a · b + beta * out`, of `a: [depth, rows]` as it lies and `b: [columns, depth]`; `out` is `[rows, columns]`, or, where it is
 /// `TURNED`, `[columns, rows]`, and so is each of `parts`. Of `a` there may be fewer rows in memory than the depth, where `b` has zeros.
+/// Where `BOTH` have their depth outermost, `b` is `[depth, columns]`, and is turned in shared memory.
 ///
 /// # Safety
 /// As [`dense_tf32`], but that what need be a multiple of [`PIECE`] is `rows`, and `columns` where `out` is not `TURNED`.
@@ -166,9 +167,13 @@ pub unsafe fn dense_tf32<const COLUMNS: u32, const PARTS: u32>(
     cluster = super::wgmma::cluster(COLUMNS, 1, 1),
     begins = "itself",
     only = "sm_90a",
-    instances(COLUMNS = [64, 128, 192, 256], TURNED = [false, true])
+    instances((COLUMNS, TURNED, BOTH) = [
+        (64, false, false), (64, true, false), (128, false, false), (128, true, false),
+        (192, false, false), (192, true, false), (256, false, false), (256, true, false),
+        (64, false, true), (64, true, true), (128, false, true), (128, true, true)
+    ])
 )]
-pub unsafe fn dense_tf32_turning<const COLUMNS: u32, const TURNED: bool>(
+pub unsafe fn dense_tf32_turning<const COLUMNS: u32, const TURNED: bool, const BOTH: bool>(
     a: Global<f32>,
     b: Global<f32>,
     out: GlobalMut<f32>,
@@ -181,5 +186,7 @@ pub unsafe fn dense_tf32_turning<const COLUMNS: u32, const TURNED: bool>(
 ) {
     let _ = (a, b);
     // SAFETY: the module's contract.
-    unsafe { turning::product::<COLUMNS, TURNED>([a_map, b_map], turning::Store { out, beta, parts, shape }, splits) }
+    unsafe {
+        turning::product::<COLUMNS, TURNED, BOTH>([a_map, b_map], turning::Store { out, beta, parts, shape }, splits)
+    }
 }

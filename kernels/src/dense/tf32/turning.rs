@@ -4,10 +4,14 @@
 //! Roles, stages, protocol and clusters are those of [`wgmma`](super::super::wgmma). Of a slice each lane takes, for every 8 of depth, two
 //! neighbouring rows at two depths. A warp's rows are ordered so that these are the rows of the fragment
 //! `g` and `g + 8`: then its sums are neighbours in a result that is turned, and eight lanes store 64 bytes of a row.
+//!
+//! **Both.** Where the right operand has its depth outermost too, the copying warpgroup's other three warps turn its slices where they are,
+//! each every third, two boxes of 32 columns and 32 of depth at a time: a lane takes fours of four depths and puts back fours of four
+//! columns, in an order in which no eight lanes meet in a bank. The multiplying warps wait for these warps too.
 
 use cuda_std::arch::sm_90a::{
-    Matrix, Sums, meet_cluster, prefetch_tensor_map, set_max_registers_down, set_max_registers_up, wgmma_commit,
-    wgmma_fence, wgmma_finish, wgmma_tf32_of, wgmma_wait,
+    Matrix, Sums, fence_async_shared, meet_cluster, prefetch_tensor_map, set_max_registers_down, set_max_registers_up,
+    wgmma_commit, wgmma_fence, wgmma_finish, wgmma_tf32_of, wgmma_wait,
 };
 use cuda_std::grid;
 use cuda_std::prelude::*;
@@ -20,9 +24,12 @@ use super::super::wgmma::ring::{Place, Ring};
 use super::super::wgmma::{self, ROWS, cluster, copy};
 use super::DEPTH;
 
-/// Registers of each thread of the copying warpgroup, and of the multiplying ones. All together are a multiprocessor's.
+/// Registers of each thread of the copying warpgroup, and of the multiplying ones. All together are a multiprocessor's. Where copying warps turn
+/// slices, of which tiles have few columns, all have as many.
 const COPY_REGISTERS: u32 = 40;
 const MULTIPLY_REGISTERS: u32 = 232;
+/// Warps that turn slices.
+const TURNING: u32 = 3;
 /// 16-bit elements of a slice of the left operand.
 const LEFT: u32 = ROWS * 2 * DEPTH;
 /// f32 of 32 columns of it, which are 128 bytes.
@@ -37,14 +44,18 @@ pub struct Store {
     pub shape: Shape,
 }
 
-/// The block's tiles of `a · b`, `a: [rows, depth]`, `b: [depth, columns]`, which both lie column by column, and so does the result
-/// where it is `TURNED`.
+/// The block's tiles of `a · b`, `a: [rows, depth]`, `b: [depth, columns]`, of which `a` lies column by column, and so does the result
+/// where it is `TURNED`; `b` too, unless `BOTH` have their depth outermost.
 ///
 /// # Safety
 /// The module `dense`'s; all sizes are at least 1; rows in memory of all three matrices are multiples of [`PIECE`](super::PIECE); the maps are of
 /// the operands and of type tf32, with boxes of [`operand_box`](super::operand_box), pieces swapped within 128 bytes.
 #[inline(always)]
-pub unsafe fn product<const COLUMNS: u32, const TURNED: bool>([a, b]: [TensorMap; 2], store: Store, splits: u32) {
+pub unsafe fn product<const COLUMNS: u32, const TURNED: bool, const BOTH: bool>(
+    [a, b]: [TensorMap; 2],
+    store: Store,
+    splits: u32,
+) {
     let ring = Ring::<bf16, COLUMNS, 1, 1>::new();
     let order = Order::<COLUMNS, 1, 1>::new(Tf32::in_halves(store.shape), splits);
     let thread = thread::thread_idx_x();
@@ -53,6 +64,9 @@ pub unsafe fn product<const COLUMNS: u32, const TURNED: bool>([a, b]: [TensorMap
         if thread == 0 {
             prefetch_tensor_map(a);
             prefetch_tensor_map(b);
+            if BOTH {
+                ring.init_turned(1);
+            }
             ring.init();
         }
         if cluster(COLUMNS, 1, 1) > 1 {
@@ -61,17 +75,102 @@ pub unsafe fn product<const COLUMNS: u32, const TURNED: bool>([a, b]: [TensorMap
             thread::sync_threads();
         }
         if thread < 128 {
-            set_max_registers_down::<COPY_REGISTERS>();
+            if !BOTH {
+                set_max_registers_down::<COPY_REGISTERS>();
+            }
             if thread == 0 {
-                copy::run::<Tf32, COLUMNS, 1, 1, false, true>(ring, [a, b], order);
+                if BOTH {
+                    copy::run::<Tf32, COLUMNS, 1, 1, false, false>(ring, [a, b], order);
+                } else {
+                    copy::run::<Tf32, COLUMNS, 1, 1, false, true>(ring, [a, b], order);
+                }
             } else {
                 grid::begin();
+                if BOTH && thread >= warp::WARP_SIZE {
+                    turn::<COLUMNS>(ring, order);
+                }
             }
         } else {
-            set_max_registers_up::<MULTIPLY_REGISTERS>();
+            if !BOTH {
+                set_max_registers_up::<MULTIPLY_REGISTERS>();
+            }
             grid::begin();
-            multiply::<COLUMNS, TURNED>(ring, order, store);
+            multiply::<COLUMNS, TURNED, BOTH>(ring, order, store);
         }
+    }
+}
+
+/// Turns the right operand's slices of the block's tiles: each warp every third.
+///
+/// # Safety
+/// The [`TURNING`] warps behind the first; the protocol of the module `wgmma`.
+#[inline(always)]
+unsafe fn turn<const COLUMNS: u32>(ring: Ring<bf16, COLUMNS, 1, 1>, mut order: Order<COLUMNS, 1, 1>) {
+    let lane = thread::thread_idx_x() % warp::WARP_SIZE;
+    let mut place = Place::<COLUMNS, 1, 1>::START;
+    // Slices before the warp's next one.
+    let mut others = thread::thread_idx_x() / warp::WARP_SIZE - 1;
+    while let Some(tile) = order.next() {
+        let mut left = tile.slices;
+        while left > 0 {
+            if others == 0 {
+                // SAFETY: the stage is full, and stays so until the multiplying warps arrive, which wait for this one.
+                unsafe {
+                    ring.full(place.stage).wait(place.parity);
+                    let slice = ring.slices().offset(place.stage * wgmma::stage(COLUMNS, 1) + LEFT).cast::<f32>();
+                    turn_panels(slice, lane);
+                    if COLUMNS > 64 {
+                        turn_panels(slice.offset(2 * PANEL), lane);
+                    }
+                    fence_async_shared();
+                    warp::sync_warp(warp::FULL_MASK);
+                    if lane == 0 {
+                        ring.turned(place.stage).arrive();
+                    }
+                }
+                others = TURNING;
+            }
+            others -= 1;
+            place = place.next();
+            left -= 1;
+        }
+    }
+}
+
+/// Turns 32 columns and 32 of depth, twice: rows of 128 bytes, in which pieces of four are swapped by the row's number, before and after.
+///
+/// # Safety
+/// All lanes of the warp together; nobody else uses them.
+#[inline(always)]
+unsafe fn turn_panels(panels: Shared<f32>, lane: u32) {
+    let place = |row: u32, piece: u32| row * 32 + (piece ^ (row % 8)) * 4;
+    // The fours of columns, and the fours of depth, that each lane takes: eight lanes have eight different ones of either, and of what their
+    // numbers become above.
+    let across = lane % 8;
+    let depth = |turn: u32| across ^ (lane / 8 + 4 * turn);
+    // SAFETY: inside the panels, and no lane stores before all have loaded.
+    unsafe {
+        // Not `[..; 4]`, which becomes a loop and then local memory.
+        let mut values: [[[Vec4<f32>; 4]; 2]; 2] = core::mem::zeroed();
+        unrolled!(P in [0 1] {
+            unrolled!(U in [0 1] {
+                unrolled!(D in [0 1 2 3] {
+                    let at = place(4 * depth(U as u32) + D as u32, across);
+                    values[P][U][D] = panels.load4(P as u32 * PANEL + at);
+                });
+            });
+        });
+        warp::sync_warp(warp::FULL_MASK);
+        unrolled!(P in [0 1] {
+            unrolled!(U in [0 1] {
+                let [a, b, c, d] = values[P][U];
+                let at = |column: u32| P as u32 * PANEL + place(4 * across + column, depth(U as u32));
+                panels.store4(at(0), Vec4::new(a.x, b.x, c.x, d.x));
+                panels.store4(at(1), Vec4::new(a.y, b.y, c.y, d.y));
+                panels.store4(at(2), Vec4::new(a.z, b.z, c.z, d.z));
+                panels.store4(at(3), Vec4::new(a.w, b.w, c.w, d.w));
+            });
+        });
     }
 }
 
@@ -115,7 +214,7 @@ impl<const COLUMNS: u32> Multiplier<COLUMNS> {
     /// # Safety
     /// All threads of the warpgroup together; the protocol of the module `wgmma`. The slice before had other `fragments`.
     #[inline(always)]
-    unsafe fn slice(&mut self, sums: &mut Sums, fragments: &mut Fragments, add: bool) {
+    unsafe fn slice<const BOTH: bool>(&mut self, sums: &mut Sums, fragments: &mut Fragments, add: bool) {
         let stage = self.place.stage;
         // SAFETY: the stage is full, and stays so until this warp arrives.
         unsafe {
@@ -128,6 +227,9 @@ impl<const COLUMNS: u32> Multiplier<COLUMNS> {
                 let (low, high) = if self.is_odd { (second, first) } else { (first, second) };
                 fragments[K] = [low.x, low.y, high.x, high.y];
             });
+            if BOTH {
+                self.ring.turned(stage).wait(self.place.parity);
+            }
             wgmma_fence();
             unrolled!(K in [0 1 2 3] {
                 wgmma_tf32_of::<COLUMNS>(sums, fragments[K], self.b.offset(2 * on + 32 * K as u32), K > 0 || add);
@@ -161,7 +263,7 @@ impl<const COLUMNS: u32> Multiplier<COLUMNS> {
 /// # Safety
 /// All threads of the warpgroup together; the protocol of the module `wgmma`.
 #[inline(always)]
-unsafe fn multiply<const COLUMNS: u32, const TURNED: bool>(
+unsafe fn multiply<const COLUMNS: u32, const TURNED: bool, const BOTH: bool>(
     ring: Ring<bf16, COLUMNS, 1, 1>,
     mut order: Order<COLUMNS, 1, 1>,
     store: Store,
@@ -177,12 +279,12 @@ unsafe fn multiply<const COLUMNS: u32, const TURNED: bool>(
         // SAFETY: the caller's; a tile has at least one slice.
         unsafe {
             loop {
-                warpgroup.slice(&mut sums, &mut even, slice > 0);
+                warpgroup.slice::<BOTH>(&mut sums, &mut even, slice > 0);
                 slice += 1;
                 if slice == tile.slices {
                     break;
                 }
-                warpgroup.slice(&mut sums, &mut odd, true);
+                warpgroup.slice::<BOTH>(&mut sums, &mut odd, true);
                 slice += 1;
                 if slice == tile.slices {
                     break;

@@ -76,6 +76,28 @@ impl<T: Half, const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> Ring<T, C
         MBarrier::at(unsafe { self.barriers.offset(2 * stages(COLUMNS, ACROSS, PARTS) + warp) })
     }
 
+    /// The barrier at which warps arrive that have turned what the stage has of the right operand, where that is done; where the
+    /// depth is shared it is not.
+    #[inline(always)]
+    pub fn turned(self, stage: u32) -> MBarrier {
+        const { assert!(PARTS == 1 && stages(COLUMNS, ACROSS, PARTS) <= WARPS, "these places are others'") };
+        self.sums(stage)
+    }
+
+    /// Makes the barriers of [`Ring::turned`] ready, for so many warps.
+    ///
+    /// # Safety
+    /// As [`Ring::init`], before it.
+    #[inline(always)]
+    pub unsafe fn init_turned(self, warps: u32) {
+        let mut stage = 0;
+        while stage < stages(COLUMNS, ACROSS, PARTS) {
+            // SAFETY: the caller's.
+            unsafe { self.turned(stage).init(warps) };
+            stage += 1;
+        }
+    }
+
     /// Says of a warp that it is done with the stage: to all blocks that fill it together.
     ///
     /// # Safety

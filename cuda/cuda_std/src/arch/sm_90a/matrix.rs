@@ -64,6 +64,34 @@ macro_rules! wgmma {
     (@place $i:literal) => { ", {}" };
 }
 
+macro_rules! wgmma_of {
+    (
+        $sums:ident, $a:ident, $b:ident, $add:ident, $across_b:ident, $shape:literal, $type:literal,
+        [$first:literal $($i:literal)*]
+    ) => {
+        core::arch::asm!(
+            concat!(
+                "{{ .reg .pred p; setp.ne.b32 p, {add}, 0; wgmma.mma_async.sync.aligned.", $shape, "k16.f32.", $type, ".",
+                $type, " {{{}", $(wgmma_of!(@place $i),)* "}}, {{{a0}, {a1}, {a2}, {a3}}}, {b}, p, 1, 1, {across_b}; }}"
+            ),
+            inout(reg32) $sums[$first], $(inout(reg32) $sums[$i],)*
+            a0 = in(reg32) $a[0], a1 = in(reg32) $a[1], a2 = in(reg32) $a[2], a3 = in(reg32) $a[3],
+            b = in(reg64) $b.0, add = in(reg32) u32::from($add), across_b = const $across_b as i32,
+            options(nostack, preserves_flags))
+    };
+    (@place $i:literal) => { ", {}" };
+}
+
+macro_rules! wgmma_of_each_type {
+    ($sums:ident, $a:ident, $b:ident, $add:ident, $across_b:ident, $shape:literal, $indices:tt) => {
+        if T::IS_BF16 {
+            wgmma_of!($sums, $a, $b, $add, $across_b, $shape, "bf16", $indices)
+        } else {
+            wgmma_of!($sums, $a, $b, $add, $across_b, $shape, "f16", $indices)
+        }
+    };
+}
+
 macro_rules! of_each_type {
     ($sums:ident, $a:ident, $b:ident, $add:ident, $across_a:ident, $across_b:ident, $shape:literal, $indices:tt) => {
         if T::IS_BF16 {
@@ -156,6 +184,25 @@ pub unsafe fn wgmma<T: Half, const COLUMNS: u32, const ACROSS_A: bool, const ACR
     // SAFETY: the caller's. Of the three shapes one is left.
     unsafe {
         of_each_size!(COLUMNS, of_each_type, (sums, a, b, add, ACROSS_A, ACROSS_B));
+    }
+}
+
+/// [`wgmma`] of 64 rows in registers, two elements of neighbouring depths in each: with `g = lane / 4` and `c = lane % 4`, of warp `w`
+/// of the warpgroup, `a[i]` is that of row `16 w + g + 8 (i % 2)` and depths `2 c + 8 (i / 2)` and the next, the first below. PTX:
+/// `wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16` and its kin.
+///
+/// # Safety
+/// As [`wgmma`]; `a` as [`wgmma_tf32_of`]'s.
+#[inline(always)]
+pub unsafe fn wgmma_of<T: Half, const COLUMNS: u32, const ACROSS_B: bool>(
+    sums: &mut Sums,
+    a: [u32; 4],
+    b: Matrix,
+    add: bool,
+) {
+    // SAFETY: the caller's.
+    unsafe {
+        of_each_size!(COLUMNS, wgmma_of_each_type, (sums, a, b, add, ACROSS_B));
     }
 }
 

@@ -10,7 +10,9 @@ pub mod copies;
 pub mod matrix;
 
 pub use copies::{copy_box_in, copy_box_in_cluster, copy_to_block, fence_for_copies, prefetch_tensor_map};
-pub use matrix::{Matrix, Sums, pack, stmatrix_x4, wgmma, wgmma_finish, wgmma_settle, wgmma_tf32, wgmma_tf32_of};
+pub use matrix::{
+    Matrix, Sums, pack, stmatrix_x4, wgmma, wgmma_finish, wgmma_of, wgmma_settle, wgmma_tf32, wgmma_tf32_of,
+};
 
 use crate::shared::Shared;
 

@@ -9,83 +9,132 @@ use kernels::dense::wgmma::{self, DEPTH};
 use kernels::dense::{LARGE, Shape, Sizes};
 
 use super::{MULTIPROCESSORS, Plan, Tile};
+use crate::ops::dense::gpu::Product;
 
 /// The least depth of a split: below, adding the parts costs more than the splits win.
-const LEAST_DEPTH: u32 = 128;
+const LEAST_DEPTH: u32 = 64;
 /// The most splits, of which each adds a part to be written and read.
 const MOST_SPLITS: u32 = 64;
 /// Elements of an operand, whose parts take 6 bytes each: larger ones are left as they are, for the workspace's sake.
 const MOST_ELEMENTS: u64 = 1 << 30;
 
-/// A kernel more, from the one before to its own first access.
-const LAUNCH: u64 = 2000;
-/// A tile's six products of a slice, and what a tile takes besides.
-const SLICE: u64 = 1950;
-const TILE: u64 = 2000;
-/// Bytes that are split, and bytes of parts that are written and read, in a nanosecond.
-const SPLIT_BYTES: u64 = 3700;
-const PART_BYTES: u64 = 3000;
-/// Picoseconds that a product of f32 itself takes for each depth and each block of a multiprocessor, in large and small tiles;
-/// nanoseconds that it takes besides.
+/// All launches together: the split's, the product's, and that of the product of f32, which leaves at once.
+const START: u64 = 3700;
+/// Nanoseconds of a tile's six products of a slice, and what a tile takes besides: of both operands in parts, and of one whose parts are made
+/// in registers, by rows of the tile.
+const BOTH: [u64; 2] = [1873, 3405];
+const REGISTERS: [(u32, [u64; 2]); 2] = [(64, [1226, 1483]), (128, [1773, 2605])];
+/// Elements that rows of an operand are a multiple of whose parts are made in registers: 16 bytes.
+const PIECE: u32 = 4;
+/// Bytes that are split in a nanosecond.
+const SPLIT_BYTES: u64 = 3870;
+/// What the addition of a split product's parts takes besides them, and how many bytes of them it goes through in a nanosecond.
+const FINISH: [u64; 2] = [1714, 10_760];
+/// What a product of f32 itself takes beside those of parts: at all, and more where it is split.
+const F32: [u64; 2] = [2380, 2810];
+/// Picoseconds that it takes for each depth and each block of a multiprocessor, in large and small tiles; of small ones as if there was a block
+/// more, for few do not hide what they wait for.
+const F32_EACH: [u64; 2] = [100_200, 24_800];
+/// The same of it beside other products of f32 itself, which ranks them; what it takes besides, a kernel more, and bytes of parts in a
+/// nanosecond.
 const F32_DEPTH: [u64; 2] = [98_000, 27_000];
 const F32_START: u64 = 4000;
+const LAUNCH: u64 = 2000;
+const PART_BYTES: u64 = 3000;
 
 impl Plan {
-    /// For `rows × columns` sums over `depth`; `None` where the product of f32 itself should take no longer, or where the parts
-    /// would be more than a launch can name.
-    pub fn split(rows: usize, columns: usize, depth: usize) -> Option<Self> {
-        let f32 = Self::new(rows, columns, depth)?.f32_time();
+    /// For a product of `rows × columns` sums over `depth`, which `accumulates` to what is there or does not; `None` where the product of f32
+    /// itself should take no longer, or where the parts would be more than a launch can name.
+    pub fn split(product: Product, [rows, columns, depth]: [usize; 3], accumulates: bool) -> Option<Self> {
+        let f32 = Self::new(rows, columns, depth)?.f32_time_beside_parts();
         let sizes @ [rows, columns, depth] = super::small_enough([rows, columns, depth])?;
         if sizes.contains(&0) || depth >= MOST_DEPTH {
             return None;
         }
         // Whichever way an operand lies, it has these sides.
-        let operands = [Sizes { rows, columns: depth }, Sizes { rows: columns, columns: depth }];
-        let turned = operands.map(|Sizes { rows, columns }| Sizes { rows: columns, columns: rows });
-        if operands.iter().chain(&turned).any(|sizes| sizes.padded() > MOST_ELEMENTS) {
-            return None;
+        let sides = |across| [Sizes { rows: across, columns: depth }, Sizes { rows: depth, columns: across }];
+        let splits = |across| sides(across).iter().all(|sizes| sizes.padded() <= MOST_ELEMENTS);
+        let bytes = |across| 10 * sides(across)[0].padded();
+        let length = if product == Product::Forward { depth } else { columns };
+        let mut tiles = Vec::with_capacity(3);
+        if splits(rows) && splits(columns) {
+            tiles.push((Tile::Split, BOTH, bytes(rows) + bytes(columns)));
         }
-        let bytes: u64 = operands.iter().map(|sizes| 10 * sizes.padded()).sum();
-        let passes = LAUNCH + bytes / SPLIT_BYTES;
-        // More splits than fill the GPU four times win nothing.
-        let cut = |splits| Self::cut(Tile::Split, [rows, columns, depth], splits, DEPTH);
-        let tiles = cut(1).split_tiles();
-        let room = 4 * u64::from(MULTIPROCESSORS) / tiles;
-        let most = u64::from(depth / LEAST_DEPTH).min(room).clamp(1, MOST_SPLITS.into()) as u32;
-        let (plan, time) = (1..=most).map(cut).map(|plan| (plan, plan.split_time())).min_by_key(|&(_, time)| time)?;
-        (tiles < 1 << 25 && passes + time + LAUNCH < f32).then_some(plan)
+        if splits(rows) && length.is_multiple_of(PIECE) {
+            tiles.extend(REGISTERS.map(|(side, time)| (Tile::SplitRegisters { rows: side }, time, bytes(rows))));
+        }
+        let plans = tiles.into_iter().flat_map(|(tile, time, bytes)| {
+            let before = START + bytes / SPLIT_BYTES;
+            // More splits than fill the GPU four times win nothing.
+            let cut = move |splits| Self::cut(tile, sizes, splits, DEPTH);
+            let count = cut(1).split_tiles();
+            let room = 4 * u64::from(MULTIPROCESSORS) / count;
+            let most = u64::from(depth / LEAST_DEPTH).min(room).clamp(1, MOST_SPLITS.into()) as u32;
+            let plans = (1..=most).map(cut).filter(move |plan| {
+                // What is accumulated to is not to be lost to a product that turns out to be none.
+                count < 1 << 25 && !(accumulates && plan.splits == 1 && !plan.takes_both())
+            });
+            plans.map(move |plan| (plan, before + plan.split_time(time)))
+        });
+        let (plan, time) = plans.min_by_key(|&(_, time)| time)?;
+        (time < f32).then_some(plan)
+    }
+
+    /// Whether both operands are taken apart before the product.
+    pub fn takes_both(&self) -> bool {
+        self.tile == Tile::Split
     }
 
     /// The grid and the block of the product of operands in parts, on a GPU of so many multiprocessors: each has one block.
     pub fn split_dims(&self, multiprocessors: u32) -> LaunchDims {
         let blocks = (self.split_tiles() * u64::from(self.splits)).min(multiprocessors.into()) as u32;
-        LaunchDims::new(blocks, wgmma::BLOCK).with_shared(split::shared_bytes())
+        let shared = match self.tile {
+            Tile::SplitRegisters { rows } => split::shared_bytes_in_registers(rows),
+            _ => split::shared_bytes(),
+        };
+        LaunchDims::new(blocks, wgmma::BLOCK).with_shared(shared)
     }
 
     /// The tiles of a part.
     fn split_tiles(&self) -> u64 {
         let Shape { rows, columns, .. } = self.shape;
-        u64::from(rows.div_ceil(wgmma::ROWS)) * u64::from(columns.div_ceil(split::COLUMNS))
+        u64::from(rows.div_ceil(self.tile.rows())) * u64::from(columns.div_ceil(self.tile.columns()))
     }
 
-    /// The product of operands in parts.
-    fn split_time(&self) -> u64 {
+    /// The product of operands in parts, and the addition of its own parts.
+    fn split_time(&self, [slice, tile]: [u64; 2]) -> u64 {
         let slices = u64::from(self.shape.depth_per_split.min(self.shape.depth).div_ceil(DEPTH));
         let queue = (self.split_tiles() * u64::from(self.splits)).div_ceil(MULTIPROCESSORS.into());
-        LAUNCH + queue * (slices * SLICE + TILE) + self.finish_time()
+        let finish = match self.parts() as u64 {
+            0 => 0,
+            parts => FINISH[0] + 8 * parts / FINISH[1],
+        };
+        queue * (slices * slice + tile) + finish
     }
 
-    /// The product of f32 itself.
+    /// The product of f32 itself, ranked beside those of parts.
+    fn f32_time_beside_parts(&self) -> u64 {
+        let (small, blocks, depth) = self.f32_work();
+        let blocks = blocks + u64::from(small);
+        F32[0] + blocks * depth * F32_EACH[usize::from(small)] / 1000 + if self.splits > 1 { F32[1] } else { 0 }
+    }
+
+    /// The product of f32 itself, ranked beside others of f32.
     pub(super) fn f32_time(&self) -> u64 {
+        let (small, blocks, depth) = self.f32_work();
+        LAUNCH + F32_START + blocks * depth * F32_DEPTH[usize::from(small)] / 1000 + self.finish_time()
+    }
+
+    /// Whether its tiles are small, how many a multiprocessor has, and the depth of each.
+    fn f32_work(&self) -> (bool, u64, u64) {
         let Shape { rows, columns, depth, depth_per_split } = self.shape;
         let side = self.tile.columns();
         let tiles = u64::from(rows.div_ceil(side)) * u64::from(columns.div_ceil(side));
         let blocks = (tiles * u64::from(self.splits)).div_ceil(MULTIPROCESSORS.into());
-        let of_depth = F32_DEPTH[usize::from(side < LARGE)];
-        LAUNCH + F32_START + blocks * u64::from(depth_per_split.min(depth)) * of_depth / 1000 + self.finish_time()
+        (side < LARGE, blocks, depth_per_split.min(depth).into())
     }
 
-    /// The addition of a split product's parts.
+    /// The addition of a split product's parts, ranked so.
     pub(super) fn finish_time(&self) -> u64 {
         match self.parts() as u64 {
             0 => 0,
@@ -98,49 +147,82 @@ impl Plan {
 mod tests {
     use super::*;
 
-    fn cut(rows: usize, columns: usize, depth: usize) -> Option<u32> {
-        let plan = Plan::split(rows, columns, depth)?;
+    /// Rows of the tile, or of both operands in parts none, and splits.
+    fn cut(product: Product, sizes @ [_, columns, depth]: [usize; 3], accumulates: bool) -> Option<(Option<u32>, u32)> {
+        let plan = Plan::split(product, sizes, accumulates)?;
         let covered = plan.splits as usize * plan.shape.depth_per_split as usize;
-        assert!(covered >= depth && covered - depth < plan.shape.depth_per_split as usize);
-        assert_eq!((plan.tile, plan.shape.depth_per_split % DEPTH), (Tile::Split, 0));
-        Some(plan.splits)
+        assert!(covered >= depth && covered - depth < plan.shape.depth_per_split as usize, "{plan:?}");
+        assert_eq!(plan.shape.depth_per_split % DEPTH, 0, "{plan:?}");
+        let rows = match plan.tile {
+            Tile::SplitRegisters { rows } => Some(rows),
+            Tile::Split => None,
+            _ => panic!("{plan:?}"),
+        };
+        // What copies need, and what may have to be made again.
+        let length = if product == Product::Forward { depth } else { columns };
+        assert!(
+            rows.is_none() || length.is_multiple_of(PIECE as usize) && !(accumulates && plan.splits == 1),
+            "{plan:?}"
+        );
+        Some((rows, plan.splits))
     }
+
+    const ALL: [Product; 3] = [Product::Forward, Product::Dx, Product::Dw];
 
     /// The faster of both by measurement, where they are not within a tenth of each other.
     #[test]
     fn chooses_what_was_measured_to_be_faster() {
-        for [rows, columns, depth] in [
-            [8192, 8192, 8192],
-            [2048, 2048, 2048],
-            [512, 4096, 11_008],
-            [4096, 4096, 128],
-            [8192, 8192, 64],
-            [1000, 999, 1001],
-            [768, 768, 768],
-        ] {
-            assert!(cut(rows, columns, depth).is_some(), "{rows}x{columns} over {depth}");
+        for product in ALL {
+            for sizes in [[8192, 8192, 8192], [2048, 2048, 2048], [512, 4096, 11_008], [4096, 4096, 128]] {
+                assert!(cut(product, sizes, false).is_some_and(|(rows, _)| rows.is_some()), "{product:?} {sizes:?}");
+            }
+            for sizes in [[8, 4096, 4096], [64, 4096, 4096], [512, 512, 512], [384, 384, 384]] {
+                assert!(cut(product, sizes, false).is_some_and(|(rows, _)| rows == Some(64)), "{product:?} {sizes:?}");
+            }
+            for sizes in [[1, 1, 1], [64, 64, 64], [5128, 124, 24], [1144, 1132, 32]] {
+                assert_eq!(cut(product, sizes, false), None, "{product:?} {sizes:?}");
+            }
         }
-        for [rows, columns, depth] in [[512, 512, 512], [64, 8192, 8192], [1, 1, 1], [1, 4096, 4096], [60_000, 10, 784]]
-        {
-            assert_eq!(cut(rows, columns, depth), None, "{rows}x{columns} over {depth}");
-        }
+        assert_eq!(cut(Product::Forward, [128, 4096, 4096], false), Some((Some(128), 4)));
+        assert_eq!(cut(Product::Dx, [128, 4096, 4096], false), Some((Some(128), 4)));
     }
 
     #[test]
     fn few_tiles_are_split() {
-        assert_eq!(cut(1024, 1024, 1024), Some(2));
-        assert_eq!(cut(256, 256, 16_384), Some(32));
-        assert_eq!(cut(4096, 4096, 4096), Some(1));
-        // 140 tiles, of which the last eight would wait for all others.
-        assert!(cut(4472, 512, 4768) > Some(1));
+        for product in ALL {
+            assert_eq!(cut(product, [1024, 1024, 1024], false), Some((Some(128), 2)));
+            assert_eq!(cut(product, [4096, 4096, 4096], false), Some((Some(128), 1)));
+            assert!(cut(product, [256, 256, 16_384], false).is_some_and(|(_, splits)| splits > 16));
+            // 140 tiles, of which the last eight would wait for all others.
+            assert!(cut(product, [4472, 512, 4768], false).is_some_and(|(_, splits)| splits > 1));
+        }
+    }
+
+    #[test]
+    fn both_operands_are_taken_apart_where_rows_or_what_is_there_ask_for_it() {
+        assert_eq!(cut(Product::Forward, [4096, 4096, 4095], false), Some((None, 1)));
+        assert_eq!(cut(Product::Dx, [4096, 4095, 4096], false), Some((None, 1)));
+        assert_eq!(cut(Product::Dw, [4096, 4096, 4095], false), Some((Some(128), 1)));
+        for product in [Product::Dx, Product::Dw] {
+            assert_eq!(cut(product, [4096, 4096, 4096], true), Some((None, 1)));
+            // Into parts: nothing is lost.
+            assert_eq!(cut(product, [1024, 1024, 1024], true), Some((Some(128), 2)));
+        }
     }
 
     #[test]
     fn refuses_what_parts_or_launches_cannot_have() {
-        for [rows, columns, depth] in
-            [[0, 8, 8], [8, 0, 8], [8, 8, 0], [4096, 4096, 1 << 23], [1 << 31, 4096, 4096], [1 << 20, 4096, 1 << 11]]
-        {
-            assert_eq!(cut(rows, columns, depth), None, "{rows}x{columns} over {depth}");
+        for product in ALL {
+            for sizes in [
+                [0, 8, 8],
+                [8, 0, 8],
+                [8, 8, 0],
+                [4096, 4096, 1 << 23],
+                [1 << 31, 4096, 4096],
+                [1 << 20, 4096, 1 << 11],
+            ] {
+                assert_eq!(cut(product, sizes, false), None, "{product:?} {sizes:?}");
+            }
         }
     }
 }

@@ -22,6 +22,22 @@ pub(in super::super) enum Way {
     Left,
     /// The right one, and the kernel makes the turned result. Of the left one's depth is innermost, after it was turned for `dw`.
     Right,
+    /// As the left one, but that the kernel turns the other one itself, in shared memory.
+    LeftWithin,
+    /// As the right one, in the same way.
+    RightWithin,
+}
+
+impl Way {
+    /// Whether the right one goes by registers.
+    pub fn is_right(self) -> bool {
+        matches!(self, Self::Right | Self::RightWithin)
+    }
+
+    /// Whether the kernel turns the other one.
+    pub fn is_within(self) -> bool {
+        matches!(self, Self::LeftWithin | Self::RightWithin)
+    }
 }
 
 /// Elements of an operand: of larger ones no turned one is made, for the workspace's sake.
@@ -48,6 +64,7 @@ const NEITHER: &[Kind] = &[
     [64, 4, 215, 2940],
 ];
 const EITHER: &[Kind] = &[[256, 1, 588, 4397], [192, 1, 446, 3630], [128, 1, 321, 2883], [64, 1, 307, 1489]];
+const WITHIN: &[Kind] = &[[128, 1, 540, 2000], [64, 1, 360, 1000]];
 /// What the kernel takes that adds the parts: at all, for each part, and how many elements of parts it goes through in a nanosecond.
 const FINISH: [u64; 3] = [140, 275, 510];
 /// What turning takes: at all, and how many elements it goes through in a nanosecond.
@@ -71,11 +88,17 @@ impl Plan {
         let ways = match product {
             Product::Forward => vec![(Way::Neither, 0)],
             Product::Dx => vec![(Way::Right, 0)],
-            Product::Dw if whole(rows) => vec![(Way::Right, turn(rows)), (Way::Left, turn(columns))],
+            Product::Dw if whole(rows) => {
+                vec![(Way::Right, turn(rows)), (Way::Left, turn(columns)), (Way::RightWithin, 0), (Way::LeftWithin, 0)]
+            }
             Product::Dw => vec![(Way::Right, turn(rows))],
         };
         let legal = ways.into_iter().flat_map(|(way, before)| {
-            let kinds = if way == Way::Neither { NEITHER } else { EITHER };
+            let kinds = match way {
+                Way::Neither => NEITHER,
+                Way::Left | Way::Right => EITHER,
+                Way::LeftWithin | Way::RightWithin => WITHIN,
+            };
             kinds.iter().flat_map(move |&[side, together, slice, store]| {
                 let tile = Tile::Tf32 { side, together, way };
                 let cut = move |parts: u32| {
@@ -119,7 +142,7 @@ impl Plan {
     pub fn tf32_shape(&self) -> Shape {
         let Shape { rows, columns, .. } = self.shape;
         match self.tile {
-            Tile::Tf32 { way: Way::Right, .. } => Shape { rows: columns, columns: rows, ..self.shape },
+            Tile::Tf32 { way, .. } if way.is_right() => Shape { rows: columns, columns: rows, ..self.shape },
             _ => self.shape,
         }
     }
@@ -170,6 +193,11 @@ mod tests {
         assert_eq!(cut(Forward, [1536, 1536, 1536]), (192, 1, Neither, 1));
         assert_eq!(cut(Dx, [4096, 4096, 4096]), (256, 1, Right, 1));
         assert_eq!(cut(Dx, [512, 11_008, 4096]), (192, 1, Right, 1));
+        // Of small ones either is turned by the kernel.
+        assert_eq!(cut(Dw, [1024, 1024, 1024]), (64, 1, Way::RightWithin, 1));
+        assert!(cut(Dw, [256, 256, 256]).2.is_within());
+        assert!(cut(Dw, [1000, 1000, 1001]).2.is_within());
+        assert_eq!(cut(Dw, [1023, 1024, 1024]).2, Right);
         // Whichever is smaller is turned.
         assert_eq!(cut(Dw, [5568, 128, 5311]).2, Left);
         assert_eq!(cut(Dw, [128, 5568, 5311]).2, Right);

@@ -6,12 +6,15 @@ use cuda_std::element::Storage;
 use cuda_std::launch::{DeviceMemory, LaunchDims};
 use cuda_std::tensor_map::TensorMap;
 use kernels::dense::Sizes;
-use kernels::dense::split::{BLOCK, BLOCKS, COLUMNS, DenseDwSplit, DenseDxSplit, DenseForwardSplit, DenseSplit, PARTS};
+use kernels::dense::split::{
+    BLOCK, BLOCKS, COLUMNS, DenseDwSplit, DenseDxSplit, DenseForwardSplit, DenseForwardSplitRegisters,
+    DenseGradientSplitRegisters, DenseSplit, LEFT_BOX, PARTS,
+};
 use kernels::dense::wgmma::{ROWS, operand_box};
 
 use super::super::Precision;
 use super::super::gpu::{Memory, MemoryMut, Product};
-use super::super::plan::Plan;
+use super::super::plan::{Plan, Tile};
 use super::{ForwardProduct, GradientProduct, Plans, sizes};
 use crate::device::{Gpu, GpuSliceMut};
 use crate::{Result, bf16, f16};
@@ -43,38 +46,47 @@ impl<'a, S: Storage> Operand<'a, S> {
     }
 }
 
-/// What the split's blocks say, and what the product's kernel makes of it: one word.
+/// What the split's blocks say, and what the products' kernels make of it: one word each.
 pub struct Refusals<'a> {
     each: GpuSliceMut<'a, u32>,
-    any: GpuSliceMut<'a, u32>,
+    /// Of `y` or `dx`, and of `dw`.
+    any: [GpuSliceMut<'a, u32>; 2],
 }
 
 impl<'a> Refusals<'a> {
     /// Elements of a workspace that they take.
-    pub const ROOM: usize = BLOCKS as usize + 1;
+    pub const ROOM: usize = BLOCKS as usize + 2;
 
     /// In such room; in none, where nothing is split.
     pub fn new(room: GpuSliceMut<'a, f32>) -> Self {
         let room = room.cast();
         let each = room.len().min(BLOCKS as usize);
         let (each, any) = room.split_at(each);
-        Self { each, any }
+        let one = any.len().min(1);
+        Self { each, any: any.split_at(one).into() }
     }
 
-    /// 1 where the product of parts was not made, else 0.
-    pub fn any(&self) -> Memory<'_, u32> {
-        &self.any
+    /// 1 where the product of parts was not made, or is not to be used, else 0.
+    pub fn any(&self, product: Product) -> Memory<'_, u32> {
+        &self.any[usize::from(product == Product::Dw)]
     }
 }
 
 /// The element types, of which only f32 is split.
 pub trait Splits: Storage {
     /// How a product is cut up whose operands are split; `None` where it is to be made otherwise.
-    fn split_plan(_gpu: &Gpu, _precision: Precision, _sizes: [usize; 3]) -> Option<Plan> {
+    fn split_plan(
+        _gpu: &Gpu,
+        _precision: Precision,
+        _product: Product,
+        _sizes: [usize; 3],
+        _accumulates: bool,
+    ) -> Option<Plan> {
         None
     }
 
-    /// Queues the parts of up to three operands: `x` and `w`, or `dz`, `w` and `x`, each in its place.
+    /// Queues the parts of up to three operands: `x` and `w`, or `dz`, `w` and `x`, each in its place. Before any product that has a plan by
+    /// parts.
     ///
     /// # Safety
     /// They and their rooms are of the shapes they were made with, and begin at multiples of 16 bytes.
@@ -82,10 +94,10 @@ pub trait Splits: Storage {
         unreachable!("{NEVER}")
     }
 
-    /// Queues `y`, of the parts of `x` and `w`.
+    /// Queues `y`, of the parts of `x` and `w`, or of the parts of `x` and of `w`.
     ///
     /// # Safety
-    /// As [`Products::forward`](super::Products::forward); the operands were split.
+    /// As [`Products::forward`](super::Products::forward); the operands were split that the plan takes in parts.
     unsafe fn forward_split<'a>(
         _: &Gpu,
         _: &Plan,
@@ -96,7 +108,7 @@ pub trait Splits: Storage {
         unreachable!("{NEVER}")
     }
 
-    /// Queues `dx`, of the parts of `dz` and `w`, or `dw`, of those of `dz` and `x`.
+    /// Queues `dx`, of the parts of `dz` and of `w` or its parts, or `dw`, of `x` in place of `w`.
     ///
     /// # Safety
     /// As [`Splits::forward_split`].
@@ -118,14 +130,20 @@ impl Splits for f16 {}
 impl Splits for bf16 {}
 
 impl Splits for f32 {
-    fn split_plan(gpu: &Gpu, precision: Precision, [rows, columns, depth]: [usize; 3]) -> Option<Plan> {
+    fn split_plan(
+        gpu: &Gpu,
+        precision: Precision,
+        product: Product,
+        sizes: [usize; 3],
+        accumulates: bool,
+    ) -> Option<Plan> {
         match precision {
             Precision::F32Split | Precision::Tf32 if gpu.hopper_multiprocessors().is_some() => {
                 thread_local! {
-                    static PLANS: Plans<[usize; 3]> = RefCell::default();
+                    static PLANS: Plans<(Product, [usize; 3], bool)> = RefCell::default();
                 }
-                let sizes = [rows, columns, depth];
-                PLANS.with_borrow_mut(|plans| plans.get(sizes, || Plan::split(rows, columns, depth)))
+                let key = (product, sizes, accumulates);
+                PLANS.with_borrow_mut(|plans| plans.get(key, || Plan::split(product, sizes, accumulates)))
             }
             Precision::F32 | Precision::F32Split | Precision::Tf32 => None,
         }
@@ -142,8 +160,9 @@ impl Splits for f32 {
         });
         let ((a, a_parts, a_sizes), (b, b_parts, b_sizes), (c, c_parts, c_sizes)) = (a, b, c);
         let (Some(a), Some(a_parts)) = (a, a_parts) else { return Ok(()) };
-        let refused = &mut refusals.each;
-        let kernel = DenseSplit { a, b, c, a_parts, b_parts, c_parts, refused, a_sizes, b_sizes, c_sizes };
+        let Refusals { each: refused, any: [first, second] } = refusals;
+        let kernel =
+            DenseSplit { a, b, c, a_parts, b_parts, c_parts, refused, first, second, a_sizes, b_sizes, c_sizes };
         // SAFETY: the caller's; `Plan::split` refuses matrices that are too large.
         unsafe { gpu.launch(LaunchDims::new(BLOCKS, BLOCK), kernel) }
     }
@@ -155,10 +174,29 @@ impl Splits for f32 {
         refusals: &'a mut Refusals<'_>,
         product: ForwardProduct<'a, Self>,
     ) -> Result<()> {
-        let ForwardProduct { y, z, b, alpha, parts, activation, .. } = product;
-        let Maps { dims, maps: [x_map, w_map] } = Maps::new(gpu, plan, (x, true), (w, true))?;
-        let (x, w, refused, refusals) = (&x.parts, &w.parts, &mut refusals.any, &refusals.each);
+        let ForwardProduct { w: matrix, y, z, b, alpha, parts, activation, .. } = product;
         let (shape, splits) = (plan.shape, plan.splits);
+        let Refusals { each: refusals, any: [refused, _] } = refusals;
+        let refusals = &*refusals;
+        if let Tile::SplitRegisters { rows } = plan.tile {
+            let x_map = x.map(gpu, rows, true)?;
+            let w_map = gpu.tensor_map(matrix, [shape.columns, shape.depth], LEFT_BOX)?;
+            let (x, w, dims) = (&x.parts, matrix, plan.split_dims(gpu.hopper_multiprocessors().unwrap_or(1)));
+            macro_rules! launch {
+                ($($columns:literal)*) => {
+                    match rows {
+                        $($columns => gpu.launch(dims, DenseForwardSplitRegisters::<$columns> {
+                            x, w, refusals, refused, y, z, b, alpha, parts, shape, splits, activation, x_map, w_map
+                        }),)*
+                        rows => unreachable!("there is no kernel for tiles of {rows} rows"),
+                    }
+                };
+            }
+            // SAFETY: as below; rows of `w` are whole pieces, and nothing is accumulated: the plan says so.
+            return unsafe { launch!(64 128) };
+        }
+        let Maps { dims, maps: [x_map, w_map] } = Maps::new(gpu, plan, (x, true), (w, true))?;
+        let (x, w) = (&x.parts, &w.parts);
         let kernel = DenseForwardSplit {
             x,
             w,
@@ -187,11 +225,30 @@ impl Splits for f32 {
         refusals: &'a mut Refusals<'_>,
         product: GradientProduct<'a, Self>,
     ) -> Result<()> {
-        let GradientProduct { out, parts, beta, .. } = product;
+        let GradientProduct { other: matrix, out, parts, beta, .. } = product;
         let of_dx = gradient == Product::Dx;
-        let Maps { dims, maps: [dz_map, other_map] } = Maps::new(gpu, plan, (dz, of_dx), (other, false))?;
-        let (dz, other, refused, refusals) = (&dz.parts, &other.parts, &mut refusals.any, &refusals.each);
         let (shape, splits) = (plan.shape, plan.splits);
+        let Refusals { each: refusals, any: [of_others, of_dw] } = refusals;
+        let (refusals, refused) = (&*refusals, if of_dx { of_others } else { of_dw });
+        if let Tile::SplitRegisters { rows } = plan.tile {
+            let dz_map = dz.map(gpu, rows, of_dx)?;
+            let other_map = gpu.tensor_map(matrix, [shape.depth, shape.columns], LEFT_BOX)?;
+            let (dz, other, dims) = (&dz.parts, matrix, plan.split_dims(gpu.hopper_multiprocessors().unwrap_or(1)));
+            macro_rules! launch {
+                ($($columns:literal $of_dx:literal,)*) => {
+                    match (rows, of_dx) {
+                        $(($columns, $of_dx) => gpu.launch(dims, DenseGradientSplitRegisters::<$columns, $of_dx> {
+                            dz, other, refusals, refused, out, parts, shape, splits, beta, dz_map, other_map
+                        }),)*
+                        tile => unreachable!("there is no kernel for tiles of {tile:?}"),
+                    }
+                };
+            }
+            // SAFETY: as for `forward_split`.
+            return unsafe { launch!(64 true, 64 false, 128 true, 128 false,) };
+        }
+        let Maps { dims, maps: [dz_map, other_map] } = Maps::new(gpu, plan, (dz, of_dx), (other, false))?;
+        let (dz, other) = (&dz.parts, &other.parts);
         // SAFETY: as for `forward_split`.
         unsafe {
             if of_dx {

@@ -10,7 +10,7 @@ use kernels::dense::wgmma::{ROWS, sharing};
 
 use super::super::Precision;
 use super::super::gpu::{Memory, MemoryMut, Product};
-use super::super::plan::{Plan, Tile, Way};
+use super::super::plan::{Plan, Tile};
 use super::{ForwardProduct, GradientProduct, Plans, sizes};
 use crate::device::Gpu;
 use crate::{Result, bf16, f16};
@@ -96,7 +96,8 @@ pub unsafe fn dx(gpu: &Gpu, plan: &Plan, product: GradientProduct<'_, f32>) -> R
     unsafe { gradient(gpu, plan, product) }
 }
 
-/// Queues `dw`, of `dz` turned where the plan's way is the right operand's, or else of `x` turned.
+/// Queues `dw`, of `dz` turned where the plan's way is the right operand's, or else of `x` turned; or of both as they are, where the
+/// kernel turns one itself.
 ///
 /// # Safety
 /// [`Products::dw`](super::Products::dw)'s.
@@ -112,19 +113,23 @@ pub unsafe fn dw(gpu: &Gpu, plan: &Plan, product: GradientProduct<'_, f32>) -> R
 unsafe fn gradient(gpu: &Gpu, plan: &Plan, product: GradientProduct<'_, f32>) -> Result<()> {
     let GradientProduct { dz, other, out, parts, beta, .. } = product;
     let Tile::Tf32 { side, way, .. } = plan.tile else { unreachable!("{:?} is not of tf32", plan.tile) };
-    let (a, b) = if way == Way::Right { (other, dz) } else { (dz, other) };
+    let (a, b) = if way.is_right() { (other, dz) } else { (dz, other) };
     let (shape @ Shape { rows, columns, depth, .. }, splits) = (plan.tf32_shape(), plan.splits);
     // Of what was not turned there may be fewer rows than the depth: it lies whole in memory.
-    let in_memory = (a.len() / rows as usize) as u32;
-    let a_map = gpu.tensor_map_as_tf32(a, [in_memory, rows], operand_box(ROWS, false))?;
-    let b_map = gpu.tensor_map_as_tf32(b, [columns, depth], operand_box(side / sharing(side, 1, 1), true))?;
+    let in_memory = |matrix: Memory<'_>, across: u32| [(matrix.len() / across as usize) as u32, across];
+    let a_map = gpu.tensor_map_as_tf32(a, in_memory(a, rows), operand_box(ROWS, false))?;
+    let b_map = if way.is_within() {
+        gpu.tensor_map_as_tf32(b, in_memory(b, columns), operand_box(side, false))?
+    } else {
+        gpu.tensor_map_as_tf32(b, [columns, depth], operand_box(side / sharing(side, 1, 1), true))?
+    };
     let dims = plan.tf32_dims(gpu.hopper_multiprocessors().unwrap_or(1));
     macro_rules! launch {
-        ($($side:literal $turned:literal,)*) => {
-            match (side, way == Way::Right) {
-                $(($side, $turned) => {
+        ($($side:literal $turned:literal $both:literal,)*) => {
+            match (side, way.is_right(), way.is_within()) {
+                $(($side, $turned, $both) => {
                     let kernel =
-                        DenseTf32Turning::<$side, $turned> { a, b, out, beta, parts, shape, splits, a_map, b_map };
+                        DenseTf32Turning::<$side, $turned, $both> { a, b, out, beta, parts, shape, splits, a_map, b_map };
                     gpu.launch(dims, kernel)
                 })*
                 tile => unreachable!("there is no kernel for tiles of {tile:?}"),
@@ -132,5 +137,8 @@ unsafe fn gradient(gpu: &Gpu, plan: &Plan, product: GradientProduct<'_, f32>) ->
         };
     }
     // SAFETY: as for `forward`.
-    unsafe { launch!(64 true, 128 true, 192 true, 256 true, 64 false, 128 false, 192 false, 256 false,) }
+    unsafe {
+        launch!(64 true false, 128 true false, 192 true false, 256 true false, 64 false false, 128 false false,
+            192 false false, 256 false false, 64 true true, 128 true true, 64 false true, 128 false true,)
+    }
 }
