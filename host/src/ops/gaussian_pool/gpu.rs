@@ -4,7 +4,9 @@ mod apart;
 mod correlate;
 mod direct;
 mod lanes;
+mod meshes;
 mod patches;
+mod planes;
 mod slide;
 mod staged;
 mod sum;
@@ -167,6 +169,12 @@ impl<T: Real> OnGpu for Backward<'_, T> {
         let writes = !parameters && self.dx.as_ref().is_some_and(|out| out.beta == 0.0);
         if writes && let Some(by_patches) = patches::backward(plan, &geometry, T::DTYPE) {
             return self.by_patches(gpu, by_patches);
+        }
+        if let Some(columns) = self.plan_columns(&geometry) {
+            return self.by_columns_of_meshes(gpu, geometry, columns);
+        }
+        if !parameters && let Some(by_meshes) = meshes::backward(plan, &geometry, T::DTYPE) {
+            return self.by_meshes(gpu, geometry, by_meshes);
         }
         if let Some(correlate) = self.plan_correlate(gpu, &geometry) {
             return self.correlate(gpu, geometry, correlate);
