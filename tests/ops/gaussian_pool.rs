@@ -10,6 +10,7 @@ use crate::support::*;
 
 mod correlate;
 mod errors;
+mod few;
 mod huge;
 mod lanes;
 mod meshes;
@@ -165,6 +166,7 @@ fn gpu_cases() -> Vec<Case> {
         vectors::cases(),
         correlate::cases(),
         meshes::cases(),
+        few::cases(),
     ];
     [vec![listed], of_kernels.into()].concat().concat()
 }
