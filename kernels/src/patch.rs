@@ -70,9 +70,11 @@ impl Patches {
         (outputs <= 1 << 32).then(|| Self::new(window, window.output, channels, rows, [MOST_COLUMNS, THREADS / 2]))?
     }
 
-    /// Over the outputs, of so many channels, for kernels that work out something before they begin: more rows a thread.
+    /// Over the outputs, of so many channels, for kernels that work out something before they begin: more rows a thread. Of `f32`, by
+    /// small blocks.
     pub fn of_weighted_outputs(window: &Window<Nhwc>, channels: u32) -> Option<(Self, [u32; 3], [u32; 3])> {
-        Self::new(window, window.output, channels, 3, [MOST_COLUMNS, THREADS])
+        let (rows, smaller) = if channels == VECTOR { (4, 2) } else { (3, 1) };
+        Self::new(window, window.output, channels, rows, [MOST_COLUMNS / smaller, THREADS / smaller])
     }
 
     /// Over the inputs, of so many channels.

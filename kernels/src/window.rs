@@ -214,7 +214,7 @@ impl Covering {
 impl Covering {
     /// The last output along `axis` whose window may reach over this input, in images that go on for ever.
     #[inline(always)]
-    pub(crate) fn last(&self, window: &Window<Nchw>, axis: usize, input: u32) -> u32 {
+    pub(crate) fn last<L: Order>(&self, window: &Window<L>, axis: usize, input: u32) -> u32 {
         self.stride[axis].divide(input + window.padding[axis])
     }
 }
@@ -312,10 +312,15 @@ impl Tiling {
     /// The tiling over planes of this height and width in pixels, the window's input or output, neither zero; and the grid
     /// and the block of its launch.
     pub fn new<L: Order>(window: &Window<L>, size: [u32; 2]) -> (Self, [u32; 3], [u32; 3]) {
+        Self::of_threads(window, size, THREADS)
+    }
+
+    /// As [`new`](Self::new), with so many threads a block, at most.
+    pub fn of_threads<L: Order>(window: &Window<L>, size: [u32; 2], threads: u32) -> (Self, [u32; 3], [u32; 3]) {
         let of_plane = u64::from(size[0]) * u64::from(size[1] * window.pixel());
         let elements = of_plane.saturating_mul(u64::from(window.planes));
         let rows = (elements / ENOUGH).clamp(1, u64::from(ROWS)) as u32;
-        Self::of_rows(window, size, rows, [MOST_COLUMNS, THREADS])
+        Self::of_rows(window, size, rows, [MOST_COLUMNS, threads])
     }
 
     /// As [`new`](Self::new), so many rows a thread, where no more are needed, and columns and threads a block, at most.

@@ -10,8 +10,10 @@ use crate::support::*;
 
 mod correlate;
 mod errors;
+mod few;
 mod huge;
 mod lanes;
+mod meshes;
 mod nan;
 mod oracle;
 mod patches;
@@ -156,8 +158,16 @@ fn gpu_cases() -> Vec<Case> {
         ([1, 48, 5, 4], window([2, 2])),
     ];
     let listed = cases(&[&general[..], &strips::cases(), &slide::apart(), &lanes::small()].concat());
-    let of_kernels =
-        [slide::cases(), lanes::cases(), staged::cases(), patches::cases(), vectors::cases(), correlate::cases()];
+    let of_kernels = [
+        slide::cases(),
+        lanes::cases(),
+        staged::cases(),
+        patches::cases(),
+        vectors::cases(),
+        correlate::cases(),
+        meshes::cases(),
+        few::cases(),
+    ];
     [vec![listed], of_kernels.into()].concat().concat()
 }
 

@@ -4,11 +4,13 @@
 //! A weight is a product of a factor along y and one along x, so that a window of `kh * kw` positions costs `kh + kw`.
 //!
 //! Planes that follow each other go forward by [`direct`] where windows are small and of a known size, and by [`apart`] where
-//! others do not overlap; by [`lanes`] where windows are of a few known sizes and most lanes of a warp have work; else by
+//! others do not overlap; backward by [`meshes`], or with the parameters' gradients by [`planes`], where windows of a few known sizes
+//! are three apart; by [`lanes`] where windows are of a few known sizes and most lanes of a warp have work; else by
 //! [`strips`] where these can take them. Channels that are neighbours go by [`patches`] where windows are small and they share
-//! one Gaussian, by [`staged`] where they share one or three Gaussians of a large known size, by [`slide`] for other windows of a few
-//! known sizes, by [`runs`] or by [`vectors`] for others that share one Gaussian; the gradients of the parameters that such channels
-//! share come of [`correlate`] where windows are large. The rest goes the general way:
+//! one Gaussian, by [`staged`] where they share one or three Gaussians of a large known size, by
+//! [`slide`] for other windows of a few known sizes, by [`runs`] or by [`vectors`] for others that share one Gaussian, by [`few`] or
+//! [`lines`] for these where they are no whole vectors; the gradients of the parameters that such channels
+//! share come of [`correlate`] in 16 bits where windows are large. The rest goes the general way:
 //!
 //! - [`gaussian_pool_weights`] computes the factors of every Gaussian, once per pass, into a table.
 //! - [`gaussian_pool_forward`] and [`gaussian_pool_backward`] share one shape. A block takes a tile of one plane of what
@@ -39,10 +41,14 @@ pub mod apart;
 mod backward;
 pub mod correlate;
 pub mod direct;
+pub mod few;
 mod forward;
 pub mod lanes;
+pub mod lines;
+pub mod meshes;
 mod parameters;
 pub mod patches;
+pub mod planes;
 pub mod runs;
 pub mod slide;
 pub mod staged;

@@ -29,26 +29,37 @@ const fn forward_blocks<T>(size: usize) -> u32 {
 /// Products of the weights along y and x, row by row.
 type Weights = [[f32; 3]; 3];
 
+/// Puts the weights along y and then those along x, of windows of so many positions each way, and zeros after them up to four, into
+/// shared memory: of `shape(axis)`, by the block's first two threads. All threads come here.
+///
+/// # Safety
+/// Shared memory is what [`PATCHES_SHARED_BYTES`] says.
+#[inline(always)]
+pub(super) unsafe fn put_weights(size: u32, shape: impl Fn(u32) -> Shape) -> Shared<f32> {
+    let shared = dynamic_shared::<f32>();
+    let threads = thread::block_dim_x() * thread::block_dim_y() * thread::block_dim_z();
+    let mut number = thread::index_in_block();
+    while number < 2 {
+        let [a, b, c] = small(size, shape(number));
+        // SAFETY: the vector is this thread's.
+        unsafe { shared.store4(number * VECTOR, Vec4::new(a, b, c, 0.0)) };
+        number += threads;
+    }
+    thread::sync_threads();
+    shared
+}
+
 /// The products of the weights of windows of so many positions each way. All threads of the block come here.
 ///
 /// # Safety
 /// `mean` and `var` hold the Gaussian, and shared memory what [`PATCHES_SHARED_BYTES`] says.
 #[inline(always)]
 unsafe fn weights(size: u32, parameters: [Global<f32>; 2], variances: u32) -> Weights {
-    let shared = dynamic_shared::<f32>();
-    let threads = thread::block_dim_x() * thread::block_dim_y() * thread::block_dim_z();
-    let mut number = thread::index_in_block();
-    while number < 2 {
-        // SAFETY: the caller's; the vector is this thread's.
-        unsafe {
-            let [a, b, c] = small(size, Shape::load(parameters, 0, number == 0, variances));
-            shared.store4(number * VECTOR, Vec4::new(a, b, c, 0.0));
-        }
-        number += threads;
-    }
-    thread::sync_threads();
-    // SAFETY: written before the barrier.
-    let [y, x] = unsafe { [shared.load4(0).to_array(), shared.load4(VECTOR).to_array()] };
+    // SAFETY: the caller's; written before a barrier.
+    let [y, x] = unsafe {
+        let shared = put_weights(size, |axis| Shape::load(parameters, 0, axis == 0, variances));
+        [shared.load4(0).to_array(), shared.load4(VECTOR).to_array()]
+    };
     let row = |y: f32| [y * x[0], y * x[1], y * x[2]];
     [row(y[0]), row(y[1]), row(y[2])]
 }

@@ -3,8 +3,11 @@
 mod apart;
 mod correlate;
 mod direct;
+mod few;
 mod lanes;
+mod meshes;
 mod patches;
+mod planes;
 mod slide;
 mod staged;
 mod sum;
@@ -97,11 +100,19 @@ impl<T: Real> OnGpu for Forward<'_, T> {
         if let Some(staged) = staged::forward(gpu, plan, &geometry, T::DTYPE) {
             return self.staged(gpu, geometry, staged);
         }
+        if few::odd(&geometry)
+            && let Some(few) = few::forward(plan, &geometry)
+        {
+            return self.few(gpu, geometry, few);
+        }
         if let Some(sliding) = slide::plan(plan, &geometry, || Slide::forward(&geometry, variances, bytes)) {
             return self.sliding(gpu, geometry, sliding);
         }
         if let Some(by_vectors) = vectors::forward(plan, &geometry, T::DTYPE) {
             return self.by_vectors(gpu, geometry, by_vectors);
+        }
+        if let Some(few) = few::forward(plan, &geometry) {
+            return self.few(gpu, geometry, few);
         }
         if let Some(walk) = columns::launch(plan, WalkPlan::forward(&geometry, variances)) {
             return self.by_columns(gpu, geometry, walk);
@@ -168,6 +179,12 @@ impl<T: Real> OnGpu for Backward<'_, T> {
         if writes && let Some(by_patches) = patches::backward(plan, &geometry, T::DTYPE) {
             return self.by_patches(gpu, by_patches);
         }
+        if let Some(columns) = self.plan_columns(&geometry) {
+            return self.by_columns_of_meshes(gpu, geometry, columns);
+        }
+        if !parameters && let Some(by_meshes) = meshes::backward(plan, &geometry, T::DTYPE) {
+            return self.by_meshes(gpu, geometry, by_meshes);
+        }
         if let Some(correlate) = self.plan_correlate(gpu, &geometry) {
             return self.correlate(gpu, geometry, correlate);
         }
@@ -176,6 +193,12 @@ impl<T: Real> OnGpu for Backward<'_, T> {
         }
         if writes && let Some(staged) = staged::backward(gpu, plan, &geometry, T::DTYPE) {
             return self.staged(gpu, geometry, staged);
+        }
+        if !parameters
+            && few::odd(&geometry)
+            && let Some(few) = few::backward(plan, &geometry)
+        {
+            return self.few(gpu, few);
         }
         if let Some(sliding) = slide::plan(plan, &geometry, || Slide::backward(&geometry, variances, bytes, parameters))
         {

@@ -1,0 +1,276 @@
+//! Gaussian pooling with the channels last of 3×3 windows whose weights are the same everywhere and which all channels share, an
+//! element a thread, or backward a cell of elements: for channels that are no whole vectors.
+//!
+//! Launch: as [`Tiling`] lays threads: forward over outputs; backward over inputs, or, of windows two apart, over cells of 2×2 inputs.
+//! A thread's first loads, and those of the parameters before them, are on their way before two threads of the block compute the
+//! weights along each axis.
+//!
+//! Bound by memory, and where there is little to do by what a launch and the weights take.
+
+#![allow(clippy::redundant_comparisons, reason = "indices that unrolling makes constants, compared with the same size")]
+
+use cuda_std::prelude::*;
+
+use super::patches::put_weights;
+use super::weights::Shape;
+use crate::elementwise::put;
+use crate::window::{Covering, Nhwc, Pixel, Tiling, Window};
+
+/// Positions of a window along each axis.
+pub const SIZE: usize = 3;
+
+/// Threads of a block, at most.
+pub const FEW_BLOCK: u32 = 128;
+/// Such blocks that a multiprocessor has room for, at least: 64 registers a thread.
+const MIN_BLOCKS: u32 = 8;
+/// Elements of an image, at most.
+pub const MOST_ELEMENTS: u64 = 1 << 30;
+
+/// `y` = `x` pooled by one Gaussian.
+///
+/// # Safety
+/// The parent module's. `x` and `y` are what `window` says, whose windows are 3×3 and whose images have at most [`MOST_ELEMENTS`];
+/// `mean` holds two and `var` `variances` elements; `tiling` is over the outputs, with the launch's grid and block, and shared memory is
+/// what [`PATCHES_SHARED_BYTES`](super::patches::PATCHES_SHARED_BYTES) says.
+#[kernel(max_threads = FEW_BLOCK, min_blocks = MIN_BLOCKS, instances(T = [f32, f16, bf16]))]
+pub unsafe fn gaussian_pool_forward_few<T: Storage>(
+    x: Global<T>,
+    mean: Global<f32>,
+    var: Global<f32>,
+    y: GlobalMut<T>,
+    variances: u32,
+    window: Window<Nhwc>,
+    tiling: Tiling,
+) {
+    // SAFETY: the caller's.
+    let shapes = [true, false].map(|vertical| unsafe { Shape::load([mean, var], 0, vertical, variances) });
+    let (plane, place, mut rows) = (tiling.plane(), tiling.places().next(), tiling.rows());
+    let row = rows.next();
+    let there = plane.is_some() & place.is_some() & row.is_some();
+    let (plane, place, mut row) = (plane.unwrap_or(0), place.unwrap_or(0), row.unwrap_or(0));
+    let Pixel { column, channel } = tiling.pixel(&window, place);
+    let left = (column * window.stride[1]).wrapping_sub(window.padding[1]);
+    let (line, pixel) = (window.input_line() as u32, window.pixel());
+    // One comparison says of row and column whether an input is there: the row is below its column's height.
+    let mut height = [0; SIZE];
+    unrolled!(J in [0 1 2] {
+        height[J] = if there & (left.wrapping_add(J as u32) < window.input[1]) { window.input[0] } else { 0 };
+    });
+    let at = left.wrapping_mul(pixel).wrapping_add(channel);
+    // SAFETY: the plane exists, if it is there.
+    let (x, y) = unsafe { (x.offset(window.input_plane(plane)), y.offset(window.output_plane(plane))) };
+    let load = |row: u32| {
+        let top = (row * window.stride[0]).wrapping_sub(window.padding[0]);
+        let mut inputs = [[T::from_f32(0.0); SIZE]; SIZE];
+        unrolled!(I in [0 1 2] {
+            let top = top.wrapping_add(I as u32);
+            unrolled!(J in [0 1 2] {
+                let at = top.wrapping_mul(line).wrapping_add(at).wrapping_add(J as u32 * pixel);
+                // SAFETY: inside the image where it is loaded.
+                inputs[I][J] = unsafe { x.load_if(top < height[J], at as usize, inputs[I][J]) };
+            });
+        });
+        inputs
+    };
+    let mut inputs = load(row);
+    // SAFETY: the caller's; written a barrier ago.
+    let [by_y, by_x] = unsafe {
+        let weights = put_weights(SIZE as u32, |axis| if axis == 0 { shapes[0] } else { shapes[1] });
+        [weights.load4(0).to_array(), weights.load4(4).to_array()]
+    };
+    if !there {
+        return;
+    }
+    loop {
+        let mut total = 0.0;
+        unrolled!(I in [0 1 2] {
+            let mut sum = 0.0;
+            unrolled!(J in [0 1 2] { sum = float::fma(by_x[J], inputs[I][J].to_f32(), sum); });
+            total = float::fma(by_y[I], sum, total);
+        });
+        // SAFETY: the output exists.
+        unsafe { y.store((row * window.output_line() as u32 + place) as usize, T::from_f32(total)) };
+        let Some(next) = rows.next() else { break };
+        row = next;
+        inputs = load(row);
+    }
+}
+
+/// `dx = sum over windows that cover the pixel of weight * dy + beta * dx`, of windows two apart, by cells: those of windows `i` are its rows
+/// or columns 0 and 1, of the padded image, which `i - 1` has with its position 2 only.
+///
+/// # Safety
+/// As [`gaussian_pool_forward_few`]'s, of `dy` and `dx`; windows are two apart; `tiling` is over the cells, [`cells`] of them.
+#[kernel(max_threads = FEW_BLOCK, min_blocks = MIN_BLOCKS, instances(T = [f32, f16, bf16]))]
+pub unsafe fn gaussian_pool_backward_few_cells<T: Storage>(
+    dy: Global<T>,
+    mean: Global<f32>,
+    var: Global<f32>,
+    dx: GlobalMut<T>,
+    beta: f32,
+    variances: u32,
+    window: Window<Nhwc>,
+    tiling: Tiling,
+) {
+    // SAFETY: the caller's.
+    let shapes = [true, false].map(|vertical| unsafe { Shape::load([mean, var], 0, vertical, variances) });
+    let (plane, place, mut rows) = (tiling.plane(), tiling.places().next(), tiling.rows());
+    let row = rows.next();
+    let there = plane.is_some() & place.is_some() & row.is_some();
+    let (plane, place, mut row) = (plane.unwrap_or(0), place.unwrap_or(0), row.unwrap_or(0));
+    let Pixel { column, channel } = tiling.pixel(&window, place);
+    let [down, across] = window.padding.map(|padding| padding / 2);
+    let right = column + across;
+    let (line, pixel) = (window.output_line() as u32, window.pixel());
+    let mut height = [0; 2];
+    unrolled!(J in [0 1] {
+        height[J] = if there & (right.wrapping_sub(J as u32) < window.output[1]) { window.output[0] } else { 0 };
+    });
+    let at = right * pixel + channel;
+    // SAFETY: the plane exists, if it is there.
+    let (dy, dx) = unsafe { (dy.offset(window.output_plane(plane)), dx.offset(window.input_plane(plane))) };
+    let load = |row: u32| {
+        let mut outputs = [[T::from_f32(0.0); 2]; 2];
+        unrolled!(I in [0 1] {
+            let row = (row + down).wrapping_sub(I as u32);
+            unrolled!(J in [0 1] {
+                let at = row.wrapping_mul(line).wrapping_add(at).wrapping_sub(J as u32 * pixel);
+                // SAFETY: an output where it is loaded.
+                outputs[I][J] = unsafe { dy.load_if(row < height[J], at as usize, outputs[I][J]) };
+            });
+        });
+        outputs
+    };
+    let mut outputs = load(row);
+    // SAFETY: the caller's; written a barrier ago.
+    let [by_y, by_x] = unsafe {
+        let weights = put_weights(SIZE as u32, |axis| if axis == 0 { shapes[0] } else { shapes[1] });
+        [weights.load4(0).to_array(), weights.load4(4).to_array()]
+    };
+    if !there {
+        return;
+    }
+    let left = (right * 2).wrapping_sub(window.padding[1]);
+    loop {
+        // By the last window, and by the one before it.
+        let mut sums = [[0.0; 2]; 2];
+        unrolled!(I in [0 1] {
+            let [last, before] = outputs[I].map(|output| output.to_f32());
+            sums[I] = [float::fma(by_x[0], last, by_x[2] * before), by_x[1] * last];
+        });
+        let top = ((row + down) * 2).wrapping_sub(window.padding[0]);
+        unrolled!(J in [0 1] {
+            let (last, before) = (sums[0][J], sums[1][J]);
+            let values = [float::fma(by_y[0], last, by_y[2] * before), by_y[1] * last];
+            unrolled!(I in [0 1] {
+                let (row, column) = (top.wrapping_add(I as u32), left.wrapping_add(J as u32));
+                if (row < window.input[0]) & (column < window.input[1]) {
+                    let at = row * window.input_line() as u32 + column * pixel + channel;
+                    // SAFETY: the input exists.
+                    unsafe { put(dx, at as usize, values[I], beta) };
+                }
+            });
+        });
+        let Some(next) = rows.next() else { break };
+        row = next;
+        outputs = load(row);
+    }
+}
+
+/// Rows and columns of cells over the inputs of a window two apart.
+pub fn cells(window: &Window<Nhwc>) -> [u32; 2] {
+    [0, 1].map(|axis| (window.input[axis] - 1 + window.padding[axis]) / 2 + 1 - window.padding[axis] / 2)
+}
+
+/// `dx = sum over windows that cover the pixel of weight * dy + beta * dx`, of which `OVER` along each axis, at most, cover one; more
+/// than one only where windows are `STRIDE` apart.
+///
+/// # Safety
+/// As [`gaussian_pool_forward_few`]'s, of `dy` and `dx`; `tiling` is over the inputs; `covering` is the window's.
+#[kernel(max_threads = FEW_BLOCK, min_blocks = MIN_BLOCKS, instances(T = [f32, f16, bf16], (OVER, STRIDE) = [(1, 3), (3, 1)]))]
+pub unsafe fn gaussian_pool_backward_few<T: Storage, const OVER: usize, const STRIDE: u32>(
+    dy: Global<T>,
+    mean: Global<f32>,
+    var: Global<f32>,
+    dx: GlobalMut<T>,
+    beta: f32,
+    variances: u32,
+    window: Window<Nhwc>,
+    covering: Covering,
+    tiling: Tiling,
+) {
+    // SAFETY: the caller's.
+    let shapes = [true, false].map(|vertical| unsafe { Shape::load([mean, var], 0, vertical, variances) });
+    let (plane, place, mut rows) = (tiling.plane(), tiling.places().next(), tiling.rows());
+    let row = rows.next();
+    let there = plane.is_some() & place.is_some() & row.is_some();
+    let (plane, place, mut row) = (plane.unwrap_or(0), place.unwrap_or(0), row.unwrap_or(0));
+    let Pixel { column, channel } = tiling.pixel(&window, place);
+    // The last window over an input along an axis, and the input's position there. Those before it are a stride further on in theirs.
+    let last = |axis: usize, input: u32| {
+        let padded = input + window.padding[axis];
+        let output = covering.last(&window, axis, input);
+        (output, padded - output * window.stride[axis])
+    };
+    let (right, from_left) = last(1, column);
+    let (line, pixel) = (window.output_line() as isize, window.pixel() as isize);
+    let load = |down: u32, from_top: u32| {
+        let [row, column] = [down, right].map(|output| output.cast_signed() as isize);
+        let origin = window.output_plane(plane) as isize + row * line + column * pixel + channel as isize;
+        let mut outputs = [[T::from_f32(0.0); OVER]; OVER];
+        unrolled!(I in [0 1 2] {
+            unrolled!(J in [0 1 2] {
+                if I < OVER && J < OVER {
+                    let (i, j) = (I as u32, J as u32);
+                    let covers = (from_top + i * STRIDE < SIZE as u32) & (from_left + j * STRIDE < SIZE as u32);
+                    let exists = (down.wrapping_sub(i) < window.output[0]) & (right.wrapping_sub(j) < window.output[1]);
+                    let at = (origin - I as isize * line - J as isize * pixel).cast_unsigned();
+                    // SAFETY: an output where it is loaded.
+                    outputs[I][J] = unsafe { dy.load_if(there & covers & exists, at, outputs[I][J]) };
+                }
+            });
+        });
+        outputs
+    };
+    let (mut down, mut from_top) = last(0, row);
+    let mut outputs = load(down, from_top);
+    // SAFETY: the caller's.
+    let weights = unsafe { put_weights(SIZE as u32, |axis| if axis == 0 { shapes[0] } else { shapes[1] }) };
+    if !there {
+        return;
+    }
+    // Positions past the window's have the weight after its last, which is zero.
+    let along = |axis: u32, position: u32| {
+        let mut weights_ = [0.0; OVER];
+        unrolled!(I in [0 1 2] {
+            if I < OVER {
+                let position = position + I as u32 * STRIDE;
+                let position = if position < SIZE as u32 { position } else { SIZE as u32 };
+                // SAFETY: a vector has four elements, written a barrier ago.
+                weights_[I] = unsafe { weights.load(4 * axis + position) };
+            }
+        });
+        weights_
+    };
+    let by_x = along(1, from_left);
+    loop {
+        let by_y = along(0, from_top);
+        let mut total = 0.0;
+        unrolled!(I in [0 1 2] {
+            if I < OVER {
+                let mut sum = 0.0;
+                unrolled!(J in [0 1 2] {
+                    if J < OVER { sum = float::fma(by_x[J], outputs[I][J].to_f32(), sum); }
+                });
+                total = float::fma(by_y[I], sum, total);
+            }
+        });
+        let input = window.input_plane(plane) + row as usize * window.input_line() + place as usize;
+        // SAFETY: the input exists.
+        unsafe { put(dx, input, total, beta) };
+        let Some(next) = rows.next() else { break };
+        row = next;
+        (down, from_top) = last(0, row);
+        outputs = load(down, from_top);
+    }
+}

@@ -1,0 +1,37 @@
+//! Images and windows that reach each way of the kernels for channels that are last and no whole vectors.
+
+use ferrolayer::Layout;
+use ferrolayer::ops::Window;
+use ferrolayer::ops::gaussian_pool::Normalize;
+
+use super::Case;
+
+/// Windows of 3×3 of each stride, whose blocks take several images, and rows of one; larger ones by lines, of several rows and parts
+/// of a line; rows and columns that no window covers.
+pub(super) fn cases() -> Vec<Case> {
+    let window = |size, stride, padding| Window::new([size; 2]).stride([stride; 2]).padding([padding; 2]);
+    let list = [
+        ([3, 3, 15, 17], window(3, 2, 1)),
+        ([2, 5, 20, 13], window(3, 2, 0)),
+        ([1, 7, 9, 10], window(3, 1, 1)),
+        ([2, 3, 19, 14], window(3, 3, 0)),
+        ([1, 31, 9, 14], window(3, 4, 1)),
+        ([1, 3, 12, 22], window(3, 3, 1).stride([3, 5])),
+        ([1, 3, 12, 22], window(3, 1, 1).stride([1, 2])),
+        ([1, 3, 40, 41], window(11, 4, 5)),
+        ([2, 6, 23, 21], window(5, 1, 2)),
+        ([1, 33, 13, 14], window(7, 3, 3)),
+        ([1, 3, 30, 70], window(4, 2, 0)),
+        ([2, 5, 31, 33], window(11, 2, 0)),
+    ];
+    let case = |(i, (x, window))| Case {
+        x,
+        layout: Layout::ChannelsLast,
+        window,
+        normalize: Normalize::Window,
+        kernels: 1,
+        shared: true,
+        per_axis: i % 2 == 0,
+    };
+    list.into_iter().enumerate().map(case).collect()
+}
