@@ -16,6 +16,7 @@
 //!     `[outer, channels * inner]`, four each where they are a multiple of four, of 16 bits eight, and blocks take rows in turns
 //!     (`outer'` = blocks, `parts = inner`).
 //! - Stage 2, [`prelu_backward_sum`]: a block sums one channel's partial sums.
+//! - Backward in one launch, [`prelu_backward_channels`], where a channel has few elements.
 //!
 //! All sums are in a fixed order. NaN is not positive, so that it comes out of every formula as NaN.
 //!
@@ -23,6 +24,11 @@
 //! Buffers hold `outer * channels * inner` elements (`alpha`, `dalpha`: `channels`; partial sums as laid out above) and begin at
 //! multiples of 16 bytes; no size is zero but `outer`; the grid is as each kernel says.
 
+mod channels;
+mod columns;
+
+pub use channels::*;
+pub use columns::*;
 use cuda_std::prelude::*;
 
 pub use crate::elementwise::{BLOCK, TILE};
@@ -34,13 +40,6 @@ use crate::window::Divider;
 pub const PART: u32 = BLOCK * 16;
 /// Vectors of a thread.
 pub const VECTORS: u32 = 4;
-/// Blocks by columns that a multiprocessor has room for, at least: 128 registers a thread.
-const COLUMN_BLOCKS: u32 = 2;
-/// Rows that a thread loads before it uses the first.
-const AT_ONCE: usize = 2;
-/// Blocks over the rows at most: as many as an H200 has room for at once, so that all go through memory together. More leave more
-/// partial sums.
-const MOST_BLOCKS: u64 = 264;
 
 /// Where the slopes of a vector of four elements are.
 #[repr(C)]
@@ -75,34 +74,6 @@ impl Slopes {
 
     fn new(channels: u32, vectors: u32) -> Self {
         Self { channels, vectors, by_vectors: Divider::new(vectors), by_channels: Divider::new(channels) }
-    }
-}
-
-/// How a block is laid over rows of a matrix: threads beside each other over columns, and as often as there is room.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Columns {
-    /// Columns of the matrix.
-    columns: u32,
-    /// Threads beside each other.
-    beside: u32,
-    by_beside: Divider,
-    by_inner: Divider,
-}
-
-// SAFETY: `repr(C)` with only `u32` inside.
-unsafe impl KernelParam for Columns {}
-
-impl Columns {
-    /// Over `[outer, channels * inner]`, `each` columns a thread, of which these are a multiple; and the grid.
-    pub fn new(outer: u64, columns: u32, inner: u32, each: u32) -> (Self, [u32; 3]) {
-        let units = columns / each;
-        let (beside, across) = (units.min(BLOCK), u64::from(units.div_ceil(BLOCK)));
-        // What a block takes in one go.
-        let rows = u64::from(BLOCK / beside) * AT_ONCE as u64;
-        let blocks = outer.div_ceil(rows).min((MOST_BLOCKS / across).max(1));
-        let [by_beside, by_inner] = [beside, inner].map(Divider::new);
-        (Self { columns, beside, by_beside, by_inner }, [blocks as u32, across as u32, 1])
     }
 }
 
@@ -287,171 +258,6 @@ pub unsafe fn prelu_backward_planes<T: Storage>(
     }
 }
 
-/// Backward, stage 1, for small planes, `EACH` columns a thread. The grid's blocks take rows in turns, so that all that is under
-/// way at a time is beside each other in memory.
-///
-/// # Safety
-/// The module's; `columns` are of the `outer` rows with the launch's grid, and a multiple of `EACH`.
-#[kernel(
-    block = BLOCK,
-    min_blocks = COLUMN_BLOCKS,
-    instances((T, EACH) = [(f32, 1), (f32, 4), (f16, 1), (f16, 4), (f16, 8), (bf16, 1), (bf16, 4), (bf16, 8)])
-)]
-pub unsafe fn prelu_backward_columns<T: Storage, const EACH: usize>(
-    x: Global<T>,
-    alpha: Global<f32>,
-    dy: Global<T>,
-    dx: Option<GlobalMut<T>>,
-    dx_beta: f32,
-    sums: Option<GlobalMut<f32>>,
-    outer: u64,
-    columns: Columns,
-) {
-    let Columns { columns, beside, by_beside, by_inner } = columns;
-    let line = by_beside.divide(thread::thread_idx_x());
-    let column = (thread::block_idx_y() * BLOCK + thread::thread_idx_x() - line * beside) * EACH as u32;
-    let at_once = by_beside.divide(BLOCK);
-    let here = (column < columns) & (line < at_once);
-    let mut total = [0.0; EACH];
-    // SAFETY: the thread's columns exist where it is `here`, and the rows before `outer` do; `EACH` columns begin at a multiple of
-    // as many in a row that is one.
-    unsafe {
-        if here {
-            let mut slopes = [0.0; EACH];
-            unrolled!(K in [0 1 2 3 4 5 6 7] {
-                if K < EACH { slopes[K] = alpha.load(by_inner.divide(column + K as u32) as usize); }
-            });
-            // From a row that the thread has at a time to the next, and from those of one turn to those of the next.
-            let step = at_once as usize * columns as usize;
-            let turn = AT_ONCE * step * thread::grid_dim_x() as usize;
-            let first = thread::block_idx_x() as usize * AT_ONCE * at_once as usize + line as usize;
-            let mut i = first * columns as usize + column as usize;
-            let end = outer as usize * columns as usize;
-            let load = |i: usize| {
-                let mut loaded = [[[0; 4]; 2]; AT_ONCE];
-                unrolled!(R in [0 1] {
-                    if R < AT_ONCE {
-                        let i = i + R * step;
-                        loaded[R] = [x, dy].map(|from| load_each::<T, EACH>(from, i < end, i));
-                    }
-                });
-                loaded
-            };
-            let mut give = |loaded: [[[u32; 4]; 2]; AT_ONCE], i: usize| {
-                unrolled!(R in [0 1] {
-                    if R < AT_ONCE {
-                        let i = i + R * step;
-                        let [x, dy] = loaded[R].map(|words| numbers::<T, EACH>(words));
-                        let mut result = [0.0; EACH];
-                        unrolled!(K in [0 1 2 3 4 5 6 7] {
-                            if K < EACH {
-                                // Zeros, where there is nothing, add nothing.
-                                total[K] += part(x[K], dy[K]);
-                                result[K] = slope(x[K], slopes[K]) * dy[K];
-                            }
-                        });
-                        if let Some(dx) = dx
-                            && i < end
-                        {
-                            put_each(dx, i, result, dx_beta);
-                        }
-                    }
-                });
-            };
-            // The next turn's rows are on their way while these are worked with. By turns in two variables: moved from one to the
-            // other, what is loaded would be waited for.
-            let mut here = load(i);
-            while i < end {
-                let next = load(i + turn);
-                give(here, i);
-                i += turn;
-                here = load(i + turn);
-                give(next, i);
-                i += turn;
-            }
-        }
-        // The block's lines, one after another.
-        let lines = shared_array![f32; BLOCK as usize * 8];
-        unrolled!(K in [0 1 2 3 4 5 6 7] {
-            if K < EACH { lines.store(K as u32 * BLOCK + thread::thread_idx_x(), total[K]); }
-        });
-        thread::sync_threads();
-        let Some(sums) = sums else { return };
-        if here && line == 0 {
-            unrolled!(K in [0 1 2 3 4 5 6 7] {
-                if K < EACH {
-                    let mut sum = 0.0;
-                    let mut place = thread::thread_idx_x();
-                    while place < at_once * beside {
-                        sum += lines.load(K as u32 * BLOCK + place);
-                        place += beside;
-                    }
-                    let chunk = thread::block_idx_x() as u64 * columns as u64;
-                    sums.store((chunk + column as u64) as usize + K, sum);
-                }
-            });
-        }
-    }
-}
-
-/// The words of `EACH` elements from `i` on, 1, 4 or, of 16 bits, 8, or zeros.
-///
-/// # Safety
-/// `from` holds them where the predicate is true, and they begin at a multiple of all together.
-#[inline(always)]
-unsafe fn load_each<T: Storage, const EACH: usize>(from: Global<T>, predicate: bool, i: usize) -> [u32; 4] {
-    // SAFETY: the caller's; elements are bits, two or four bytes of them.
-    unsafe {
-        let words = from.cast::<u32>();
-        match (EACH, size_of::<T>()) {
-            (1, 2) => [u32::from(from.cast::<u16>().load_if(predicate, i, 0)), 0, 0, 0],
-            (1, _) => [words.load_if(predicate, i, 0), 0, 0, 0],
-            (4, 2) => {
-                let Vec2 { x, y } = words.load2_if(predicate, i / 2, Vec2::splat(0));
-                [x, y, 0, 0]
-            }
-            (_, size) => words.load4_if(predicate, i * size / 4, Vec4::splat(0)).to_array(),
-        }
-    }
-}
-
-/// The `EACH` elements of these words, as arithmetic takes them.
-#[inline(always)]
-fn numbers<T: Storage, const EACH: usize>(words: [u32; 4]) -> [f32; EACH] {
-    // SAFETY: the words hold as many elements, of which any bits are one.
-    unsafe { core::mem::transmute_copy::<_, [T; EACH]>(&words) }.map(T::to_f32)
-}
-
-/// [`put`] of `EACH` elements, 1, 4 or, of 16 bits, 8.
-///
-/// # Safety
-/// `out` holds them, and they begin at a multiple of all together.
-#[inline(always)]
-unsafe fn put_each<T: Storage, const EACH: usize>(out: GlobalMut<T>, i: usize, mut result: [f32; EACH], beta: f32) {
-    // SAFETY: the caller's.
-    unsafe {
-        if beta != 0.0 {
-            let before = numbers::<T, EACH>(load_each::<T, EACH>(out.as_global(), true, i));
-            unrolled!(K in [0 1 2 3 4 5 6 7] {
-                if K < EACH { result[K] = float::fma(beta, before[K], result[K]); }
-            });
-        }
-        if EACH == 1 {
-            out.store(i, T::from_f32(result[0]));
-            return;
-        }
-        let mut rounded = [T::from_f32(0.0); EACH];
-        unrolled!(K in [0 2 4 6] {
-            if K + 1 < EACH { [rounded[K], rounded[K + 1]] = T::from_two_f32([result[K], result[K + 1]]); }
-        });
-        if EACH == 4 {
-            out.store4(i, core::mem::transmute_copy::<_, Vec4<T>>(&rounded));
-        } else {
-            out.cast::<u32>().store4(i / 2, core::mem::transmute_copy::<_, Vec4<u32>>(&rounded));
-        }
-    }
-}
-
 /// Backward, stage 2: one block a channel sums `[outer, channels, parts]` over the first and the last.
 ///
 /// # Safety
@@ -465,15 +271,28 @@ pub unsafe fn prelu_backward_sum(
     channels: u32,
     parts: u64,
 ) {
-    let channel = thread::block_idx_x() as u64;
+    let (channel, threads) = (thread::block_idx_x() as u64, BLOCK as u64);
     let mut sum = 0.0;
     let mut i = thread::thread_idx_x() as u64;
     // SAFETY: `parts` is not zero, and the indices are those of the layout; one thread a block writes its channel.
     unsafe {
-        while i < outer * parts {
-            let (o, p) = if parts == 1 { (i, 0) } else { divide(i, parts) };
-            sum += sums.load(((o * channels as u64 + channel) * parts + p) as usize);
-            i += BLOCK as u64;
+        if parts == 1 {
+            // Four on their way at once.
+            while i < outer {
+                let mut loaded = [0.0; 4];
+                unrolled!(K in [0 1 2 3] {
+                    let o = i + K as u64 * threads;
+                    loaded[K] = sums.load_if(o < outer, (o * channels as u64 + channel) as usize, 0.0);
+                });
+                unrolled!(K in [0 1 2 3] { sum += loaded[K]; });
+                i += 4 * threads;
+            }
+        } else {
+            while i < outer * parts {
+                let (o, p) = divide(i, parts);
+                sum += sums.load(((o * channels as u64 + channel) * parts + p) as usize);
+                i += threads;
+            }
         }
         let sum = block_sum(sum);
         if thread::thread_idx_x() == 0 {

@@ -24,7 +24,7 @@ use crate::band::cells::{self, Given, inputs_of_cells, outputs_of_cells};
 use crate::band::{self, Bands, Block, Span, Staged, Tile, pairs};
 use crate::elementwise::{get, put};
 use crate::patch::octets::{self, Octet, PAIRS, octet, sum_of_pairs};
-use crate::patch::quads::{self, Four, Quads};
+use crate::patch::quads::{self, Giving, Quads};
 use crate::patch::{self, Patches, Shares};
 use crate::window::{
     Covering, FEWER_BLOCKS, FEWEST_BLOCKS, Nchw, Nhwc, Order, Pixel, Position, THREADS, Tiling, Window,
@@ -168,56 +168,131 @@ pub unsafe fn route_backward_octets<T: Paired, const SIZE: u32, const PADDING: u
     }
 }
 
-/// As [`route_backward_octets`], of row-major images and windows of 3×3 positions padded by 1, by [fours](crate::patch::quads) of
-/// outputs: even columns of inputs have one window over them, odd columns two, and the same goes for rows.
+/// Gradients of a row of outputs by pairs, and their indices: of four windows, and of those one on with padding, one before without.
+type Row = (Fours, Fours);
+
+/// As [`route_backward_octets`], of row-major images and windows of 3×3 positions padded by `PADDING`, by [fours](crate::patch::quads) of
+/// outputs: of the columns of inputs every other one has one window over it, and the others have two, and the same goes for rows.
 ///
 /// # Safety
-/// As [`route_backward`]'s, but for the tiling; memory begins at multiples of 16 bytes; `quads` are of the window's inputs, with as
-/// many blocks.
-#[kernel(block = quads::BLOCK, min_blocks = FEWER_BLOCKS, instances(T = [f16, bf16]))]
-pub unsafe fn route_backward_quads<T: Paired>(
+/// As [`route_backward`]'s, but for the tiling; memory begins at multiples of 16 bytes; `quads` are of the window's
+/// [inputs](Quads::of_inputs), with as many blocks.
+#[kernel(block = quads::BLOCK, min_blocks = FEWER_BLOCKS, instances(T = [f16, bf16], PADDING = [0, 1]))]
+pub unsafe fn route_backward_quads<T: Paired, const PADDING: u32>(
     dy: Global<T>,
     indices: Global<u8>,
     dx: GlobalMut<T>,
     window: Window<Nchw>,
     quads: Quads,
 ) {
-    // SAFETY: the caller's; `gather` says which are there.
-    unsafe {
-        let load = |inside: bool, beside: bool, four: Four| {
-            let (first, next) = (four.number * 4, four.number * 4 + 4);
-            let dy_beside = u32::from(dy.cast::<u16>().load_if(beside, next, 0));
-            let index_beside = u32::from(indices.load_if(beside, next, u8::MAX));
-            let Vec2 { x, y } = dy.cast::<u32>().load2_if(inside, first / 2, Vec2::splat(0));
-            let four = indices.cast::<u32>().load_if(inside, first / 4, u32::MAX);
-            // By pairs of windows, and by those one on; indices as halves of words, as `dy` is.
-            let dy = [[x, y], [integer::bytes::<0x5432>(x, y), integer::bytes::<0x5432>(y, dy_beside)]];
-            let indices = [
-                [integer::bytes::<0x4140>(four, 0), integer::bytes::<0x4342>(four, 0)],
-                [integer::bytes::<0x4241>(four, 0), integer::bytes::<0x5453>(four, index_beside)],
-            ];
-            (dy, indices)
-        };
-        let give = |rows: [(Fours, Fours); 2]| {
-            let mut inputs = [[0; 4]; 2];
-            unrolled!(R in [0 1] {
-                unrolled!(P in [0 1] {
-                    let named = |row: usize, on: usize, position: u32| {
-                        let (dy, indices) = rows[row];
-                        Some(dy[on][P] & where_equal_halves(indices[on][P], position * 0x1_0001))
-                    };
-                    // The first row of inputs is the second of its windows; the second one the last, and the first of the next.
-                    let i = 3 * (R as u32 + 1);
-                    let below = |on: usize, position: u32| if R == 1 { named(1, on, position) } else { None };
-                    let even = sum_of_pairs::<T>([[named(0, 0, i + 1), None], [below(0, 1), None]]);
-                    let odd = sum_of_pairs::<T>([[named(0, 0, i + 2), named(0, 1, i)], [below(0, 2), below(1, 0)]]);
-                    inputs[R][2 * P] = integer::bytes::<0x5410>(even, odd);
-                    inputs[R][2 * P + 1] = integer::bytes::<0x7632>(even, odd);
-                });
+    let load = |inside: bool, beside: bool, from: Giving| {
+        // SAFETY: the caller's; `gather` says which are there.
+        unsafe {
+            if PADDING > 0 {
+                aligned(dy, indices, inside, beside, from.output)
+            } else {
+                unaligned(dy, indices, inside, beside, &window, from)
+            }
+        }
+    };
+    let give = |rows: [Row; 2]| {
+        let mut inputs = [[0; 4]; 2];
+        unrolled!(R in [0 1] {
+            unrolled!(P in [0 1] {
+                let named = |row: usize, on: usize, position: u32| {
+                    let (dy, indices) = rows[row];
+                    Some(dy[on][P] & where_equal_halves(indices[on][P], position * 0x1_0001))
+                };
+                // With padding the first row of inputs is the second of its windows, the second one the last and the first of the
+                // next; without, the first is the last and the first of the next, and the second is theirs.
+                let two = (R == 1) == (PADDING > 0);
+                let [first, last] = if PADDING > 0 { [0, 1] } else { [1, 0] };
+                let (row, i) = match (two, PADDING > 0) {
+                    (true, _) => (0, 6),
+                    (false, true) => (0, 3),
+                    (false, false) => (1, 3),
+                };
+                let below = |on: usize, position: u32| if two { named(1, on, position) } else { None };
+                let one = sum_of_pairs::<T>([[named(row, 0, i + 1), None], [below(0, 1), None]]);
+                let both = [
+                    [named(row, first, i + 2), named(row, last, i)],
+                    [below(first, 2), below(last, 0)],
+                ];
+                let both = sum_of_pairs::<T>(both);
+                let [even, odd] = if PADDING > 0 { [one, both] } else { [both, one] };
+                inputs[R][2 * P] = integer::bytes::<0x5410>(even, odd);
+                inputs[R][2 * P + 1] = integer::bytes::<0x7632>(even, odd);
             });
-            inputs
+        });
+        inputs
+    };
+    // SAFETY: the caller's.
+    unsafe { quads::gather::<_, PADDING>(dx.cast(), &window, &quads, load, give) };
+}
+
+/// Four outputs and the one after them; the first begins at a multiple of four.
+///
+/// # Safety
+/// They exist if they are `inside`, the last if it is `beside`.
+#[inline(always)]
+unsafe fn aligned<T: Paired>(dy: Global<T>, indices: Global<u8>, inside: bool, beside: bool, first: usize) -> Row {
+    // SAFETY: the caller's.
+    unsafe {
+        let dy_beside = u32::from(dy.cast::<u16>().load_if(beside, first + 4, 0));
+        let index_beside = u32::from(indices.load_if(beside, first + 4, u8::MAX));
+        let Vec2 { x, y } = dy.cast::<u32>().load2_if(inside, first / 2, Vec2::splat(0));
+        let four = indices.cast::<u32>().load_if(inside, first / 4, u32::MAX);
+        // Indices as halves of words, as `dy` is.
+        let dy = [[x, y], [integer::bytes::<0x5432>(x, y), integer::bytes::<0x5432>(y, dy_beside)]];
+        let indices = [
+            [integer::bytes::<0x4140>(four, 0), integer::bytes::<0x4342>(four, 0)],
+            [integer::bytes::<0x4241>(four, 0), integer::bytes::<0x5453>(four, index_beside)],
+        ];
+        (dy, indices)
+    }
+}
+
+/// Four outputs and the one before them, wherever they begin: by the words that have them.
+///
+/// # Safety
+/// The four exist if they are `inside`, but for one past the end of a row; all outputs are a multiple of four, fewer than 2³¹.
+#[inline(always)]
+unsafe fn unaligned<T: Paired>(
+    dy: Global<T>,
+    indices: Global<u8>,
+    inside: bool,
+    beside: bool,
+    window: &Window<Nchw>,
+    from: Giving,
+) -> Row {
+    let count = window.planes * window.output[0] * window.output[1];
+    let before = (from.output as u32).wrapping_sub(1);
+    // The word of the element before the first is past the last, for it wraps round.
+    let [two, four] = [1, 2].map(|bits| (before.cast_signed() >> bits).cast_unsigned());
+    // SAFETY: words that exist.
+    unsafe {
+        let dy_word = |k: u32| {
+            let at = two.wrapping_add(k);
+            dy.cast::<u32>().load_if(inside & (at < count / 2), at as usize, 0)
         };
-        quads::gather(dx.cast(), &window, &quads, load, give);
+        let index_word = |k: u32| {
+            let at = four.wrapping_add(k);
+            indices.cast::<u32>().load_if(inside & (at < count / 4), at as usize, u32::MAX)
+        };
+        let (dy, indices) = ([dy_word(0), dy_word(1), dy_word(2)], [index_word(0), index_word(1)]);
+        let of_dy = |a: u32, b: u32| integer::shifted(a, b, before % 2 * 16);
+        let [a, b, c] = [of_dy(dy[0], dy[1]), of_dy(dy[1], dy[2]), of_dy(dy[2], 0)];
+        let of_indices = |a: u32, b: u32| integer::shifted(a, b, before % 4 * 8);
+        // Of another row: none.
+        let first = of_indices(indices[0], indices[1]) | if beside { 0 } else { 0xff };
+        let last = of_indices(indices[1], 0) & 0xff | if from.column + 3 < window.output[1] { 0 } else { 0xff };
+        // Indices as halves of words, as `dy` is.
+        let dy = [[integer::bytes::<0x5432>(a, b), integer::bytes::<0x5432>(b, c)], [a, b]];
+        let indices = [
+            [integer::bytes::<0x4241>(first, 0), integer::bytes::<0x5453>(first, last)],
+            [integer::bytes::<0x4140>(first, 0), integer::bytes::<0x4342>(first, 0)],
+        ];
+        (dy, indices)
     }
 }
 

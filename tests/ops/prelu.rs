@@ -140,8 +140,14 @@ fn matches_cpu<T: Real>(gpu: &Device) -> Outcome {
         (vec![33, 7], 7),
         (vec![3, 300], 300),
         (vec![130, 5, 3], 5),
+        // A channel by a warp, by a block, and by two launches: of columns, of planes.
+        (vec![2, 70, 7, 7], 70),
         (vec![2, 3, 32, 32], 3),
         (vec![3, 2, 31, 33], 2),
+        (vec![700, 3, 7], 3),
+        (vec![700, 4, 7], 4),
+        (vec![2, 3, 48, 48], 3),
+        (vec![5, 2, 31, 33], 2),
         (vec![2, 1, 4, 5], 1),
         (vec![2, 3, 37, 29], 1),
     ]

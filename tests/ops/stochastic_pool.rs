@@ -91,6 +91,12 @@ fn chosen() -> Vec<Case> {
         Case { shape: [1, 3, 13, 15], window: window(2, 2) },
         Case { shape: [2, 2, 11, 14], window: window(3, 2) },
     ]);
+    // By the sums of rows.
+    cases.extend([
+        Case { shape: [2, 3, 26, 31], window: window(8, 3).padding([3, 4]) },
+        Case { shape: [1, 2, 24, 30], window: Window::new([11, 10]).stride([3, 3]).padding([5, 5]) },
+        Case { shape: [2, 2, 14, 15], window: Window::new([6, 7]).stride([3, 3]) },
+    ]);
     cases.extend([patched(), by_vectors()].concat().into_iter().map(|(shape, window)| Case { shape, window }));
     cases
 }
@@ -100,6 +106,7 @@ fn large() -> Vec<Case> {
     vec![
         Case { shape: [8, 64, 112, 112], window: window(3, 2).padding([1, 1]) },
         Case { shape: [8, 64, 112, 112], window: window(2, 2) },
+        Case { shape: [8, 64, 111, 113], window: window(9, 3).padding([4, 4]) },
         Case { shape: [3, 5, 701, 1003], window: window(5, 3).padding([2, 1]).ceil_mode(true) },
         Case { shape: [70_001, 3, 2, 2], window: window(2, 1) },
         Case { shape: [1, 2, 700, 500], window: Window::new([100, 50]).stride([13, 17]).padding([50, 25]) },

@@ -209,6 +209,8 @@ pub fn patched() -> Vec<([usize; 4], Window)> {
         ([2, 3, 7, 8], three.ceil_mode(true)),
         ([3, 5, 8, 24], padded),
         ([2, 7, 9, 16], two.ceil_mode(true)),
+        ([3, 4, 9, 24], three),
+        ([2, 2, 8, 16], three),
         // More than one block's rows.
         ([1, 1, 76, 112], padded),
         ([1, 2, 131, 57], three),

@@ -45,9 +45,22 @@ pub fn bytes<const SELECTOR: u32>(a: u32, b: u32) -> u32 {
     }
 }
 
+/// The 32 bits from bit `from` on, below 32, of those of `a` and, above them, `b`. PTX makes one shift of it.
+#[inline(always)]
+pub fn shifted(a: u32, b: u32, from: u32) -> u32 {
+    ((u64::from(a) | u64::from(b) << 32) >> (from & 31)) as u32
+}
+
 #[cfg(test)]
 mod tests {
-    use super::bytes;
+    use super::{bytes, shifted};
+
+    #[test]
+    fn words_are_shifted_over_their_border() {
+        assert_eq!(shifted(0x0302_0100, 0x0706_0504, 0), 0x0302_0100);
+        assert_eq!(shifted(0x0302_0100, 0x0706_0504, 8), 0x0403_0201);
+        assert_eq!(shifted(0x0302_0100, 0x0706_0504, 24), 0x0605_0403);
+    }
 
     #[test]
     fn bytes_are_chosen_by_digits() {

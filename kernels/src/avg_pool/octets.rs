@@ -8,7 +8,7 @@ use super::backward::Quotients;
 use super::forward::sum_of;
 use crate::patch::Patches;
 use crate::patch::octets::{self, Octet, PAIRS, Place, octet};
-use crate::patch::quads::{self, Four, Quads};
+use crate::patch::quads::{self, Four, Giving, Quads};
 use crate::window::{FEWER_BLOCKS, Nchw, Nhwc, Order, THREADS, Window};
 
 /// What the sum of an output's window, of up to three positions each way, is multiplied with, `of_all` where all have the same:
@@ -135,4 +135,44 @@ pub unsafe fn avg_pool_backward_octets<T: Paired, const SIZE: u32, const PADDING
         };
         octets::gather::<_, _, SIZE, PADDING>(dx.cast(), &window, &patches, none, load, shares, sum_of);
     }
+}
+
+/// As [`avg_pool_backward_octets`], of row-major images and windows of 3×3 positions padded by 1, by [fours](crate::patch::quads) of
+/// outputs.
+///
+/// # Safety
+/// The module's, but for the tiling; memory begins at multiples of 16 bytes; `quads` are of the window's
+/// [inputs](Quads::of_inputs), with as many blocks.
+#[kernel(block = quads::BLOCK, min_blocks = FEWER_BLOCKS, instances(T = [f16, bf16]))]
+pub unsafe fn avg_pool_backward_quads<T: Paired>(
+    dy: Global<T>,
+    dx: GlobalMut<T>,
+    window: Window<Nchw>,
+    divisor: Divisor,
+    quads: Quads,
+) {
+    let of_all = 1.0 / divisor.given;
+    let load = |inside: bool, beside: bool, from: Giving| {
+        // SAFETY: the caller's; `gather` says which are there.
+        let (Vec2 { x, y }, z) = unsafe {
+            let beside = dy.cast::<u16>().load_if(beside, from.output + 4, 0);
+            (dy.cast::<u32>().load2_if(inside, from.output / 2, Vec2::splat(0)), beside.into())
+        };
+        let ([a, b], [c, d], [e, _]) = (T::split(x), T::split(y), T::split(z));
+        // Nothing, of outputs that do not exist.
+        let share = |dy: f32, on: u32| dy * reciprocal(&divisor, &window, of_all, from.row, from.column + on);
+        [share(a, 0), share(b, 1), share(c, 2), share(d, 3), share(e, 4)]
+    };
+    let give = |[above, below]: [[f32; 5]; 2]| {
+        let mut inputs = [[0; 4]; 2];
+        unrolled!(K in [0 1 2 3] {
+            // Even rows and columns of inputs have one window over them, odd ones two.
+            let beside = above[K] + above[K + 1];
+            inputs[0][K] = T::join([above[K], beside]);
+            inputs[1][K] = T::join([above[K] + below[K], beside + below[K] + below[K + 1]]);
+        });
+        inputs
+    };
+    // SAFETY: the caller's.
+    unsafe { quads::gather::<_, 1>(dx.cast(), &window, &quads, load, give) };
 }

@@ -45,22 +45,31 @@ impl Quads {
     /// Over the window's outputs, and the blocks of the launch. None where windows are not two apart or are
     /// dilated, rows no multiple of eight elements or outputs not half as many, or there are too many.
     pub fn new(window: &Window<Nchw>) -> Option<(Self, u32)> {
-        Self::of_rows(window, window.output[0].div_ceil(DOWN))
-    }
-
-    /// Over the inputs, by two rows of eight, of windows of 3×3 positions padded by 1; as [`new`](Self::new).
-    pub fn of_inputs(window: &Window<Nchw>) -> Option<(Self, u32)> {
-        let fits = window.size == [3; 2] && window.padding == [1; 2];
-        Self::of_rows(window, window.input[0].div_ceil(2)).filter(|_| fits)
-    }
-
-    fn of_rows(window: &Window<Nchw>, height: u32) -> Option<(Self, u32)> {
-        let ([_, input], [_, output]) = (window.input, window.output);
+        let ([_, input], [height, output]) = (window.input, window.output);
         let fits = input.is_multiple_of(2 * EACH) && output * 2 == input;
-        if !fits || window.stride != [2; 2] || window.dilation != [1; 2] {
+        fits.then(|| Self::over(window, [height.div_ceil(DOWN), output / EACH]))?
+    }
+
+    /// Over the inputs, by two rows of eight, of windows of 3×3 positions, as [`new`](Self::new): padded by 1, or without padding.
+    /// Without, a row has an output less than half as many as inputs, so that its outputs begin anywhere: all are to be a multiple of
+    /// four.
+    pub fn of_inputs(window: &Window<Nchw>) -> Option<(Self, u32)> {
+        let ([height, width], [rows, columns]) = (window.input, window.output);
+        let outputs = u64::from(window.planes) * u64::from(rows) * u64::from(columns);
+        let fits = match window.padding {
+            [0, 0] => (columns + 1) * 2 == width && outputs.is_multiple_of(4) && outputs < 1 << 31,
+            [1, 1] => columns * 2 == width,
+            _ => false,
+        };
+        let fits = fits && window.size == [3; 2] && width.is_multiple_of(2 * EACH);
+        fits.then(|| Self::over(window, [height.div_ceil(2), width / (2 * EACH)]))?
+    }
+
+    /// None where windows are not two apart or are dilated, or there are too many.
+    fn over(window: &Window<Nchw>, [height, width]: [u32; 2]) -> Option<(Self, u32)> {
+        if window.stride != [2; 2] || window.dilation != [1; 2] {
             return None;
         }
-        let width = output / EACH;
         let count = u64::from(window.planes) * u64::from(height) * u64::from(width);
         let count = u32::try_from(count).ok().filter(|&count| count < 1 << 31)?;
         let [by_width, by_height] = [width, height].map(Divider::new);
@@ -152,29 +161,40 @@ pub(crate) unsafe fn each<R: Copy, const SIZE: usize, const PADDING: u32>(
     }
 }
 
-/// The inputs of this thread, two rows of eight, of windows of 3×3 positions padded by 1: `load(inside, beside, four)` of the fours of
-/// outputs of two rows that give to them, which are there if `inside`, as the output beside them is if `beside`; `dx` is what `give`
-/// makes of these, by pairs.
+/// Outputs that give to a thread's inputs: the number of the first of a row's four whose window begins among these, its row and its column.
+#[derive(Clone, Copy)]
+pub(crate) struct Giving {
+    pub output: usize,
+    pub row: u32,
+    pub column: u32,
+}
+
+/// The inputs of this thread, two rows of eight, of windows of 3×3 positions padded by `PADDING`: `load(inside, beside, from)` of the
+/// outputs of two rows that give to them, which are there if `inside`, as the output beside the four is if `beside`: after them with
+/// padding, else before them. `dx` is what `give` makes of these, by pairs.
 ///
 /// # Safety
 /// `dx` holds the window's inputs, of 16 bits, and begins at a multiple of 16 bytes; `quads` are of the window's inputs.
 #[inline(always)]
-pub(crate) unsafe fn gather<R>(
+pub(crate) unsafe fn gather<R, const PADDING: u32>(
     dx: GlobalMut<u32>,
     window: &Window<Nchw>,
     quads: &Quads,
-    load: impl Fn(bool, bool, Four) -> R,
+    load: impl Fn(bool, bool, Giving) -> R,
     give: impl Fn([R; 2]) -> [[u32; 4]; 2],
 ) {
     let Some([plane, cell, quad]) = quads.place() else { return };
     let [height, width] = window.output;
     let column = quad * EACH;
+    let beside = if PADDING > 0 { column + EACH < width } else { column > 0 };
     let of_row = |row: u32| {
-        let number = (plane as usize * height as usize + row as usize) * quads.width as usize + quad as usize;
+        let output = (plane as usize * height as usize + row as usize) * width as usize + column as usize;
         let inside = row < height;
-        load(inside, inside & (column + EACH < width), Four { number, plane, row, column })
+        load(inside, inside & beside, Giving { output, row, column })
     };
-    let rows = give([of_row(cell), of_row(cell + 1)]);
+    // What is before the image wraps round to far after it.
+    let first = cell.wrapping_add(PADDING).wrapping_sub(1);
+    let rows = give([of_row(first), of_row(first.wrapping_add(1))]);
     let line = plane as usize * window.input[0] as usize + 2 * cell as usize;
     let octet = line * quads.width as usize + quad as usize;
     // SAFETY: the cell's first row is there, and rows are a multiple of eight.

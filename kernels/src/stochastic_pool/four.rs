@@ -63,6 +63,12 @@ pub(super) trait Make: Copy {
     /// The outputs exist.
     unsafe fn store_four(&self, number: usize, four: &Four);
 
+    /// Stores two of them, `first` and the next, of neighbours of which the first is an even one.
+    ///
+    /// # Safety
+    /// The outputs exist if so.
+    unsafe fn store_two(&self, is: bool, number: usize, four: &Four, first: usize);
+
     /// As [`store_four`](Self::store_four), of eight.
     ///
     /// # Safety
@@ -121,6 +127,13 @@ impl Make for Draws {
     }
 
     #[inline(always)]
+    unsafe fn store_two(&self, is: bool, number: usize, four: &Four, first: usize) {
+        let two = integer::bytes::<0x0040>(four.positions[first], four.positions[first + 1]);
+        // SAFETY: the caller's.
+        unsafe { self.indices.cast::<u16>().store_if(is, number, two as u16) };
+    }
+
+    #[inline(always)]
     unsafe fn store_eight(&self, number: usize, fours: [&Four; 2]) {
         // SAFETY: the caller's.
         unsafe { self.indices.cast().store2(number * 2, Vec2::from(fours.map(Four::bytes))) };
@@ -154,6 +167,9 @@ impl Make for Means {
 
     #[inline(always)]
     unsafe fn store_four(&self, _: usize, _: &Four) {}
+
+    #[inline(always)]
+    unsafe fn store_two(&self, _: bool, _: usize, _: &Four, _: usize) {}
 
     #[inline(always)]
     unsafe fn store_eight(&self, _: usize, _: [&Four; 2]) {}

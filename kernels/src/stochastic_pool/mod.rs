@@ -24,6 +24,7 @@ mod forward;
 mod four;
 mod inference;
 mod rows;
+mod twos;
 mod weights;
 
 pub use beside::*;
@@ -32,6 +33,7 @@ use cuda_std::prelude::*;
 pub use forward::*;
 pub use inference::*;
 pub use rows::*;
+pub use twos::*;
 
 use crate::philox;
 

@@ -9,6 +9,8 @@ pub trait Weighed: Storage {
     type Eight: Copy;
     /// Four of a row.
     type Four: Copy;
+    /// Two channels.
+    type Two: Copy;
 
     /// Eight of a row, of which this is the number among eights, if they are inside; zeros else.
     ///
@@ -22,11 +24,26 @@ pub trait Weighed: Storage {
     /// They exist, and `x` begins at a multiple of four elements.
     unsafe fn load_four(x: Global<Self>) -> Self::Four;
 
+    /// The first two.
+    ///
+    /// # Safety
+    /// They exist, and `x` begins at a multiple of two elements.
+    unsafe fn load_two(x: Global<Self>) -> Self::Two;
+
     /// The weights of eight.
     fn of_eight(eight: Self::Eight) -> [f32; 8];
 
     /// The weights of four.
     fn of_four(four: Self::Four) -> [f32; 4];
+
+    /// The weights of two.
+    fn of_two(two: Self::Two) -> [f32; 2];
+
+    /// Stores two numbers, which memory can hold as they are or rounds.
+    ///
+    /// # Safety
+    /// Two of this number exist, and `y` begins at a multiple of 16 bytes.
+    unsafe fn store_two(y: GlobalMut<Self>, number: usize, values: [f32; 2]);
 
     /// Stores four numbers, which memory can hold as they are or rounds.
     ///
@@ -44,6 +61,7 @@ pub trait Weighed: Storage {
 impl Weighed for f32 {
     type Eight = [Vec4<f32>; 2];
     type Four = Vec4<f32>;
+    type Two = Vec2<f32>;
 
     #[inline(always)]
     unsafe fn load_eight(x: Global<Self>, inside: bool, number: usize) -> Self::Eight {
@@ -59,6 +77,12 @@ impl Weighed for f32 {
     }
 
     #[inline(always)]
+    unsafe fn load_two(x: Global<Self>) -> Self::Two {
+        // SAFETY: the caller's.
+        unsafe { x.load2(0) }
+    }
+
+    #[inline(always)]
     fn of_eight(eight: Self::Eight) -> [f32; 8] {
         let [[a, b, c, d], [e, f, g, h]] = eight.map(Self::of_four);
         [a, b, c, d, e, f, g, h]
@@ -67,6 +91,17 @@ impl Weighed for f32 {
     #[inline(always)]
     fn of_four(four: Self::Four) -> [f32; 4] {
         four.to_array().map(Self::weight)
+    }
+
+    #[inline(always)]
+    fn of_two(Vec2 { x, y }: Self::Two) -> [f32; 2] {
+        [x, y].map(Self::weight)
+    }
+
+    #[inline(always)]
+    unsafe fn store_two(y: GlobalMut<Self>, number: usize, values: [f32; 2]) {
+        // SAFETY: the caller's.
+        unsafe { y.store2(number * 2, Vec2::from(values)) }
     }
 
     #[inline(always)]
@@ -81,6 +116,7 @@ macro_rules! of_pairs {
         impl Weighed for $t {
             type Eight = [u32; 4];
             type Four = Vec2<u32>;
+            type Two = u32;
 
             #[inline(always)]
             unsafe fn load_eight(x: Global<Self>, inside: bool, number: usize) -> Self::Eight {
@@ -92,6 +128,23 @@ macro_rules! of_pairs {
             unsafe fn load_four(x: Global<Self>) -> Self::Four {
                 // SAFETY: the caller's.
                 unsafe { x.cast::<u32>().load2(0) }
+            }
+
+            #[inline(always)]
+            unsafe fn load_two(x: Global<Self>) -> Self::Two {
+                // SAFETY: the caller's.
+                unsafe { x.cast::<u32>().load(0) }
+            }
+
+            #[inline(always)]
+            fn of_two(two: Self::Two) -> [f32; 2] {
+                of_pair::<Self>(two)
+            }
+
+            #[inline(always)]
+            unsafe fn store_two(y: GlobalMut<Self>, number: usize, values: [f32; 2]) {
+                // SAFETY: the caller's.
+                unsafe { y.cast::<u32>().store(number, Self::join(values)) }
             }
 
             #[inline(always)]

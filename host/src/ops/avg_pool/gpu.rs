@@ -1,9 +1,10 @@
 use cuda_std::launch::LaunchDims;
 use kernels::avg_pool::{
     AvgPoolBackward, AvgPoolBackwardAny, AvgPoolBackwardBand, AvgPoolBackwardGroups, AvgPoolBackwardMeshes,
-    AvgPoolBackwardOctets, AvgPoolBackwardPairs, AvgPoolBackwardPatch, AvgPoolBackwardVectors, AvgPoolForward,
-    AvgPoolForwardApart, AvgPoolForwardBand, AvgPoolForwardColumns, AvgPoolForwardOctets, AvgPoolForwardPairs,
-    AvgPoolForwardPatch, AvgPoolForwardQuads, AvgPoolForwardVectors, AvgPoolForwardWarp, Divisor, given_width,
+    AvgPoolBackwardOctets, AvgPoolBackwardPairs, AvgPoolBackwardPatch, AvgPoolBackwardQuads, AvgPoolBackwardVectors,
+    AvgPoolForward, AvgPoolForwardApart, AvgPoolForwardBand, AvgPoolForwardColumns, AvgPoolForwardOctets,
+    AvgPoolForwardPairs, AvgPoolForwardPatch, AvgPoolForwardQuads, AvgPoolForwardVectors, AvgPoolForwardWarp, Divisor,
+    given_width,
 };
 use kernels::band::Bands;
 use kernels::band::any::Lines;
@@ -142,6 +143,21 @@ impl<T: Real> OnGpu for Backward<'_, T> {
     fn on_gpu(self, gpu: &Gpu) -> Result<()> {
         const OP: &str = "avg_pool.backward";
         let beta = self.dx.beta as f32;
+        if self.averages.windows.layout == Layout::RowMajor && beta == 0.0 {
+            let window = self.averages.windows.launch::<Nchw>(OP)?;
+            let divisor = self.averages.launch(&window);
+            for_half!(T as S, {
+                if window.padding == [1; 2]
+                    && let Some((quads, blocks)) = Quads::of_inputs(&window)
+                {
+                    let (dy, dx) = (self.dy.gpu::<S>(OP, "dy")?, self.dx.tensor.gpu_mut::<S>(OP, "dx")?);
+                    let _why = Kernels::Quads.because(&window);
+                    let backward = AvgPoolBackwardQuads::<S> { dy, dx, window, divisor, quads };
+                    // SAFETY: as below; the geometry fits, which is padded by 1.
+                    return unsafe { gpu.launch(LaunchDims::new(blocks, quads::BLOCK), backward) };
+                }
+            });
+        }
         if self.averages.windows.layout == Layout::ChannelsLast && beta == 0.0 {
             let window = self.averages.windows.launch::<Nhwc>(OP)?;
             for_half!(T as S, {

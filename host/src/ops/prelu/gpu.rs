@@ -1,17 +1,26 @@
 use cuda_std::launch::{DeviceMemory, LaunchDims};
 use kernels::prelu::{
-    BLOCK, Columns, PART, PreluBackwardColumns, PreluBackwardPlanes, PreluForward, PreluForwardVectors, Slopes, TILE,
-    VECTORS,
+    BLOCK, COLUMN_BLOCK, Columns, PART, PreluBackwardChannels, PreluBackwardColumns, PreluBackwardPlanes, PreluForward,
+    PreluForwardVectors, Slopes, TILE, VECTORS, channels_of_block,
 };
 use kernels::window::Divider;
 
-use super::{Backward, Forward};
+use super::{Backward, Forward, Layout};
 use crate::device::{Gpu, OnGpu, explain, for_half, for_storage, tiles};
 use crate::ops::sum_parts;
 use crate::{DType, Out, Real, Result};
 
 /// Below this a plane keeps too few threads of a block busy, and columns are taken instead.
 const SMALL_PLANE: usize = 64;
+
+/// Elements of a channel that a warp takes in one launch with their sum, and that a block does.
+const FEW_FOR_WARP: usize = 256;
+const FEW_FOR_BLOCK: usize = 4096;
+/// Channels of which blocks keep a GPU busy somewhat, and so much that each may take twice as many.
+const SOME_CHANNELS: usize = 64;
+const MANY_CHANNELS: usize = 128;
+/// Elements of a plane that are too short a piece of memory.
+const SHORT: usize = 16;
 
 /// Elements that vectors are counted up to.
 const MOST_VECTORS: usize = 1 << 33;
@@ -56,11 +65,85 @@ impl<T: Real> OnGpu for Forward<'_, T> {
     }
 }
 
+/// Warps that take a channel by themselves, where channels have so few elements that one launch is better than two.
+fn warps_of_channel(layout: &Layout) -> Option<u32> {
+    let Layout { outer, channels, inner } = *layout;
+    // Of short pieces of a plane memory gives more than is asked for; of large planes a few blocks take longer than many and a sum.
+    let fits = channels > 1 && inner >= SHORT && outer > 0 && (inner < SMALL_PLANE || channels >= SOME_CHANNELS);
+    let most = if channels >= MANY_CHANNELS { 2 * FEW_FOR_BLOCK } else { FEW_FOR_BLOCK };
+    match outer * inner {
+        _ if !fits => None,
+        few if few <= FEW_FOR_WARP => Some(1),
+        few if few <= most => Some(BLOCK / 32),
+        _ => None,
+    }
+}
+
+impl<T: Real> Backward<'_, T> {
+    /// `dx` and `dalpha` in one launch.
+    fn by_channels(self, gpu: &Gpu, warps: u32) -> Result<()> {
+        const OP: &str = "prelu.backward";
+        let layout = self.layout;
+        let alpha = self.alpha.gpu::<f32>(OP, "alpha")?;
+        let Some(Out { tensor, beta }) = self.dalpha else { return Ok(()) };
+        let (dalpha, beta) = (tensor.gpu_mut::<f32>(OP, "dalpha")?, beta as f32);
+        let [outer, channels, inner] = [layout.outer, layout.channels, layout.inner].map(|size| size as u32);
+        let by_inner = Divider::new(inner);
+        for_storage!(T as S, OP, "x", gpu, {
+            let (x, dy) = (self.x.gpu::<S>(OP, "x")?, self.dy.gpu::<S>(OP, "dy")?);
+            let (dx, dx_beta) = Out::gpu::<S>(self.dx, OP, "dx")?;
+            let _why = explain::because(|| {
+                let by = if warps == 1 { "a warp" } else { "a block" };
+                format!("{} elements a channel: {by} each, gradient and sum in one launch", outer * inner)
+            });
+            let dims = LaunchDims::new(channels.div_ceil(channels_of_block(warps)), BLOCK);
+            if warps == 1 {
+                let backward = PreluBackwardChannels::<S, 1> {
+                    x,
+                    alpha,
+                    dy,
+                    dx,
+                    dx_beta,
+                    dalpha,
+                    beta,
+                    outer,
+                    channels,
+                    inner,
+                    by_inner,
+                };
+                // SAFETY: shapes were checked by `prelu::backward`; a channel has fewer than 2³¹ elements, and the grid has all channels.
+                unsafe { gpu.launch(dims, backward) }
+            } else {
+                let backward = PreluBackwardChannels::<S, 8> {
+                    x,
+                    alpha,
+                    dy,
+                    dx,
+                    dx_beta,
+                    dalpha,
+                    beta,
+                    outer,
+                    channels,
+                    inner,
+                    by_inner,
+                };
+                // SAFETY: as above.
+                unsafe { gpu.launch(dims, backward) }
+            }
+        })
+    }
+}
+
 impl<T: Real> OnGpu for Backward<'_, T> {
     fn on_gpu(self, gpu: &Gpu) -> Result<()> {
         const OP: &str = "prelu.backward";
         let layout = self.layout;
         let alpha = self.alpha.gpu::<f32>(OP, "alpha")?;
+        if let Some(warps) = warps_of_channel(&layout)
+            && self.dalpha.is_some()
+        {
+            return self.by_channels(gpu, warps);
+        }
         // Stage 1 leaves its sums as [outer, channels, parts].
         let small = layout.inner < SMALL_PLANE && layout.channels > 1 && layout.outer > 0;
         let columns = u32::try_from(layout.channels * layout.inner).ok().filter(|&columns| small && columns < 1 << 31);
@@ -101,7 +184,7 @@ impl<T: Real> OnGpu for Backward<'_, T> {
                     let outer = layout.outer as u64;
                     let stage = PreluBackwardColumns::<S, 8> { x, alpha, dy, dx, dx_beta, sums, outer, columns };
                     // SAFETY: as below.
-                    break 'launched unsafe { gpu.launch(LaunchDims::new(grid, BLOCK), stage) };
+                    break 'launched unsafe { gpu.launch(LaunchDims::new(grid, COLUMN_BLOCK), stage) };
                 });
             }
             for_storage!(T as S, OP, "x", gpu, {
@@ -109,7 +192,7 @@ impl<T: Real> OnGpu for Backward<'_, T> {
                 let (dx, dx_beta) = Out::gpu::<S>(self.dx, OP, "dx")?;
                 if let Some(((columns, grid), each)) = of_columns {
                     let _why = because_columns(each);
-                    let (dims, outer) = (LaunchDims::new(grid, BLOCK), layout.outer as u64);
+                    let (dims, outer) = (LaunchDims::new(grid, COLUMN_BLOCK), layout.outer as u64);
                     if each == 4 {
                         let stage = PreluBackwardColumns::<S, 4> { x, alpha, dy, dx, dx_beta, sums, outer, columns };
                         // SAFETY: shapes were checked by `prelu::backward`; the columns are the layout's, a multiple of what a

@@ -27,9 +27,16 @@ impl<T: Real> OnGpu for Backward<'_, T> {
                     let (dy, dx) = (self.dy.gpu::<S>(op, "dy")?, self.dx.tensor.gpu_mut::<S>(op, "dx")?);
                     let indices = indices.gpu::<u8>(op, "indices")?;
                     let _why = Kernels::Quads.because(&window);
-                    let route = RouteBackwardQuads::<S> { dy, indices, dx, window, quads };
-                    // SAFETY: as below; the geometry fits.
-                    return unsafe { gpu.launch(LaunchDims::new(blocks, quads::BLOCK), route) };
+                    let dims = LaunchDims::new(blocks, quads::BLOCK);
+                    return if window.padding == [0; 2] {
+                        let route = RouteBackwardQuads::<S, 0> { dy, indices, dx, window, quads };
+                        // SAFETY: as below; the geometry fits.
+                        unsafe { gpu.launch(dims, route) }
+                    } else {
+                        let route = RouteBackwardQuads::<S, 1> { dy, indices, dx, window, quads };
+                        // SAFETY: as below; the geometry fits, which is padded by 1.
+                        unsafe { gpu.launch(dims, route) }
+                    };
                 }
             });
         }

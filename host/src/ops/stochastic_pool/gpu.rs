@@ -6,9 +6,9 @@ use kernels::stochastic_pool::{
     Beside, Fours, ROWS_BLOCK, StochasticPoolAdvance, StochasticPoolForward, StochasticPoolForwardAny,
     StochasticPoolForwardBand, StochasticPoolForwardBeside, StochasticPoolForwardColumns, StochasticPoolForwardFours,
     StochasticPoolForwardOctets, StochasticPoolForwardPairs, StochasticPoolForwardPatch, StochasticPoolForwardSquares,
-    StochasticPoolInference, StochasticPoolInferenceAny, StochasticPoolInferenceColumns, StochasticPoolInferenceFours,
-    StochasticPoolInferenceMeshes, StochasticPoolInferenceOctets, StochasticPoolInferencePatch,
-    StochasticPoolInferenceSquares, sums_of_rows,
+    StochasticPoolForwardTwos, StochasticPoolInference, StochasticPoolInferenceAny, StochasticPoolInferenceColumns,
+    StochasticPoolInferenceFours, StochasticPoolInferenceMeshes, StochasticPoolInferenceOctets,
+    StochasticPoolInferencePatch, StochasticPoolInferenceSquares, TWOS_BLOCK, Twos, sums_of_rows,
 };
 use kernels::window::{Nchw, Nhwc, Tiling};
 
@@ -16,7 +16,7 @@ use super::{Advance, Forward, Inference};
 use crate::device::{Gpu, OnGpu, for_half, for_storage};
 use crate::ops::route::{Indices, for_indices};
 use crate::ops::window::{
-    Choice, Kernels, band_dims, channels_last, for_groups, for_meshes, for_order, for_padded, for_slide, row_major,
+    Choice, Kernels, band_dims, channels_last, for_meshes, for_order, for_padded, for_slide, row_major,
 };
 use crate::{Layout, Real, Result};
 
@@ -39,20 +39,17 @@ macro_rules! for_fours_of_a_row {
     };
 }
 
-/// As [`for_fours_of_a_row`], without padding and by other fours.
-macro_rules! for_fours {
-    ($window:expr, $fours:expr => $size:ident, $found:pat, $body:block) => {
-        for_fours!(@ $window, $fours => $size = 2, $found, $body);
-        for_fours!(@ $window, $fours => $size = 3, $found, $body);
-    };
-    (@ $window:expr, $fours:expr => $size:ident = $a:literal, $found:pat, $body:block) => {
+/// Runs a block, which returns, with the size of a square window as a constant and what a launch takes, if there are kernels of that
+/// size.
+macro_rules! for_sizes {
+    ([$($a:literal)*], $window:expr, $found:expr => $size:ident, $pattern:pat, $body:block) => {$(
         if $window.size == [$a, $a]
-            && let Some($found) = $fours
+            && let Some($pattern) = $found
         {
             const $size: usize = $a;
             $body
         }
-    };
+    )*};
 }
 
 impl<T: Real> OnGpu for Forward<'_, T> {
@@ -67,6 +64,14 @@ impl<T: Real> OnGpu for Forward<'_, T> {
         {
             let window = self.windows.launch::<Nhwc>(OP)?;
             for_half!(T as S, {
+                if let Some((twos, blocks)) = Twos::new(&window) {
+                    let (x, y) = (self.x.gpu::<S>(OP, "x")?, self.y.gpu_mut::<S>(OP, "y")?);
+                    let indices = indices.gpu_mut::<u8>(OP, "indices")?;
+                    let _why = Kernels::Twos.because(&window);
+                    let draw = StochasticPoolForwardTwos::<S> { x, y, indices, state, window, twos };
+                    // SAFETY: as below; the geometry fits.
+                    return unsafe { gpu.launch(LaunchDims::new(blocks, TWOS_BLOCK), draw) };
+                }
                 for_padded!(window, Patches::of_drawn_octets(&window) => SIZE: usize, PADDING, (patches, grid, block), {
                     let (x, y) = (self.x.gpu::<S>(OP, "x")?, self.y.gpu_mut::<S>(OP, "y")?);
                     let indices = indices.gpu_mut::<u8>(OP, "indices")?;
@@ -93,13 +98,13 @@ impl<T: Real> OnGpu for Forward<'_, T> {
                         // SAFETY: as below; the geometry fits.
                         return unsafe { gpu.launch(LaunchDims::new(blocks, ROWS_BLOCK), draw) };
                     });
-                    for_fours!(window, Fours::of_squares(&window) => SIZE, (fours, blocks), {
+                    for_sizes!([2 3], window, Fours::of_squares(&window) => SIZE, (fours, blocks), {
                         let _why = Kernels::Fours.because(&window);
                         let draw = StochasticPoolForwardSquares::<S, SIZE> { x, y, indices, state, window, fours };
                         // SAFETY: as below; the geometry fits.
                         return unsafe { gpu.launch(LaunchDims::new(blocks, ROWS_BLOCK), draw) };
                     });
-                    for_fours!(window, Fours::of_columns(&window) => SIZE, (fours, blocks), {
+                    for_sizes!([2 3], window, Fours::of_columns(&window) => SIZE, (fours, blocks), {
                         let _why = Kernels::Fours.because(&window);
                         let draw = StochasticPoolForwardColumns::<S, SIZE> { x, y, indices, state, window, fours };
                         // SAFETY: as below; the geometry fits.
@@ -121,21 +126,23 @@ impl<T: Real> OnGpu for Forward<'_, T> {
                         // SAFETY: as below; the window is such.
                         return unsafe { gpu.launch(band_dims(launch), draw) };
                     });
-                    if window.stride == [3; 2] {
-                        for_groups!(window => _STRIDE, GROUPS, {
-                            if let Some((beside, launch)) = Beside::new(&window, size_of::<S>()) {
-                                let _why = Kernels::Beside.because(&window);
-                                let draw = StochasticPoolForwardBeside::<S, GROUPS> { x, y, indices, state, window, beside };
-                                // SAFETY: as below; the window is such, and the launch its own.
-                                return unsafe { gpu.launch(band_dims(launch), draw) };
-                            }
-                        });
-                    }
+                    for_sizes!([6 7 8 9 10 11], window, Beside::new(&window, size_of::<S>()) => SIZE, (beside, launch), {
+                        let _why = Kernels::Beside.because(&window);
+                        let draw = StochasticPoolForwardBeside::<S, SIZE> { x, y, indices, state, window, beside };
+                        // SAFETY: as below; the window is such, and the launch its own.
+                        return unsafe { gpu.launch(band_dims(launch), draw) };
+                    });
                 }
                 if let Some(window) = channels_last(&window)
                     && let Indices::U8(indices) = self.indices
                 {
                     let indices = indices.gpu_mut::<u8>(OP, "indices")?;
+                    if let Some((twos, blocks)) = Twos::new(&window) {
+                        let _why = Kernels::Twos.because(&window);
+                        let draw = StochasticPoolForwardTwos::<S> { x, y, indices, state, window, twos };
+                        // SAFETY: as below; the geometry fits.
+                        return unsafe { gpu.launch(LaunchDims::new(blocks, TWOS_BLOCK), draw) };
+                    }
                     for_padded!(window, Patches::of_drawn_outputs(&window) => SIZE: usize, PADDING, (patches, grid, block), {
                         let _why = Kernels::Patches.because(&window);
                         let draw =
@@ -202,13 +209,13 @@ impl<T: Real> OnGpu for Inference<'_, T> {
                     // SAFETY: as below; the geometry fits.
                     return unsafe { gpu.launch(LaunchDims::new(blocks, ROWS_BLOCK), mean) };
                 });
-                for_fours!(window, Fours::of_squares(&window) => SIZE, (fours, blocks), {
+                for_sizes!([2 3], window, Fours::of_squares(&window) => SIZE, (fours, blocks), {
                     let _why = Kernels::Fours.because(&window);
                     let mean = StochasticPoolInferenceSquares::<S, SIZE> { x, y, window, fours };
                     // SAFETY: as below; the geometry fits.
                     return unsafe { gpu.launch(LaunchDims::new(blocks, ROWS_BLOCK), mean) };
                 });
-                for_fours!(window, Fours::of_columns(&window) => SIZE, (fours, blocks), {
+                for_sizes!([2 3], window, Fours::of_columns(&window) => SIZE, (fours, blocks), {
                     let _why = Kernels::Fours.because(&window);
                     let mean = StochasticPoolInferenceColumns::<S, SIZE> { x, y, window, fours };
                     // SAFETY: as below; the geometry fits.

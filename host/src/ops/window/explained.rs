@@ -15,7 +15,7 @@ pub(crate) enum Kernels {
     Pieces,
     /// By meshes as large as windows are apart.
     Meshes,
-    /// Three windows beside each other a thread.
+    /// By the sums of rows, which windows below each other share.
     Beside,
     /// By bands, for any window.
     AnyBands,
@@ -29,6 +29,8 @@ pub(crate) enum Kernels {
     Quads,
     /// Four windows a thread, straight from memory.
     Fours,
+    /// Two windows beside each other of two channels a thread, straight from memory.
+    Twos,
     /// By vectors of channels.
     Vectors,
     /// The same, threads of a block sharing a window.
@@ -54,7 +56,7 @@ impl Kernels {
                     "a thread a mesh as large as windows are apart, of a stride and a number of meshes compiled in"
                 }
                 Self::Beside => {
-                    "by bands of rows in shared memory, three windows beside each other a thread, of a stride compiled in"
+                    "by bands of rows in shared memory, rows added up once for all their windows, of a stride compiled in"
                 }
                 Self::AnyBands => {
                     "by bands of rows in shared memory, which have room; the size has no kernel of its own"
@@ -68,6 +70,9 @@ impl Kernels {
                 }
                 Self::Quads => {
                     "four windows a row and thread, of a size compiled in: of 16 bits, and rows are a multiple of eight"
+                }
+                Self::Twos => {
+                    "two windows beside each other of two channels a thread, of a size compiled in, straight from memory"
                 }
                 Self::Fours => "four windows a thread, of a size compiled in, straight from memory",
                 Self::Vectors => {
