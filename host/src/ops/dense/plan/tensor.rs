@@ -4,7 +4,7 @@
 //! blocks fetch from the L2 cache, whichever takes longer, and what it costs to add parts. Any choice is right; the
 //! same sizes get the same one on every GPU that goes by it, so that results do not depend on which of these it is.
 
-use kernels::dense::mma::{self, DEPTH};
+use kernels::dense::mma;
 
 use super::{MULTIPROCESSORS, Plan, Tile};
 use crate::device::tiles;
@@ -47,7 +47,8 @@ impl Plan {
             let room = u64::from(MULTIPROCESSORS * mma::per_multiprocessor(tile.columns())) / blocks.max(1);
             let least = depth.div_ceil(LONGEST).clamp(1, MOST_SPLITS);
             let most = u64::from(depth / LEAST_DEPTH).min(room).min(MOST_SPLITS.into()) as u32;
-            (least..=most.max(least)).map(move |splits| Self::cut(tile, [rows, columns, depth], splits, DEPTH))
+            (least..=most.max(least))
+                .map(move |splits| Self::cut(tile, [rows, columns, depth], splits, mma::depth(tile.columns())))
         });
         legal.min_by_key(Self::clocks)
     }
@@ -56,7 +57,7 @@ impl Plan {
     fn clocks(&self) -> u64 {
         let Self { tile, splits, shape } = *self;
         let name = tile.columns();
-        let slices = u64::from(shape.depth_per_split.min(shape.depth).div_ceil(DEPTH));
+        let slices = u64::from(shape.depth_per_split.min(shape.depth).div_ceil(mma::depth(name)));
         let blocks = blocks(tile, shape.rows, shape.columns) * u64::from(splits);
         // The multiprocessor that has the most blocks, several at once.
         let queue = blocks.div_ceil(MULTIPROCESSORS.into());
@@ -64,7 +65,7 @@ impl Plan {
         let [busy, alone] = slice_clocks(tile);
         let together = (at_once * busy).max(alone);
         let multiprocessor = queue.div_ceil(at_once) * (slices * together + START);
-        let slice_bytes = u64::from((mma::rows(name) + mma::columns(name)) * DEPTH * 2);
+        let slice_bytes = u64::from((mma::rows(name) + mma::columns(name)) * mma::depth(name) * 2);
         let fetched = blocks * slices * slice_bytes / L2_BYTES;
         let parts = match splits {
             1 => 0,
@@ -92,7 +93,7 @@ mod tests {
         let plan = Plan::tensor(rows, columns, depth).unwrap();
         let covered = plan.splits as usize * plan.shape.depth_per_split as usize;
         assert!(covered >= depth && covered - depth < plan.shape.depth_per_split as usize || depth == 0);
-        assert_eq!(plan.shape.depth_per_split % DEPTH, 0);
+        assert_eq!(plan.shape.depth_per_split % mma::depth(plan.tile.columns()), 0);
         (plan.tile, plan.splits)
     }
 
