@@ -99,9 +99,10 @@ const fn steps(tile: u32) -> usize {
     depth(tile) as usize / 16
 }
 
-/// After how many of a slice's groups of rows copies are issued: three at a time.
+/// After how many of a slice's groups of rows copies are issued: five or six at a time, of a small tile two.
 const fn bursts(tile: u32) -> usize {
-    ((stage(tile) / PIECE / block(tile)) as usize).div_ceil(3)
+    let all = (stage(tile) / PIECE / block(tile)) as usize;
+    if tile < LARGE { all.div_ceil(2) } else { all.div_ceil(6) }
 }
 
 /// The sums of this thread of 16 rows and each 8 columns of a warp's part.

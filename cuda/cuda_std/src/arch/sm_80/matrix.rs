@@ -169,6 +169,12 @@ macro_rules! near_loads {
         }
     )*};
 }
+loads! {
+    ldmatrix_x4 ldmatrix Load:
+        "the elements `2c` and `2c + 1` of row `g`", "ldmatrix.sync.aligned.m8n8.x4.b16";
+    ldmatrix_x4_trans ldmatrix_trans LoadTransposed:
+        "the elements `g` of rows `2c` and `2c + 1`", "ldmatrix.sync.aligned.m8n8.x4.trans.b16";
+}
 near_loads! {
     ldmatrix_x4_near ldmatrix_x4 "";
     ldmatrix_x4_near_trans ldmatrix_x4_trans ".trans";
