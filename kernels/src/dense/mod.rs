@@ -18,7 +18,7 @@
 //!
 //! # Safety
 //! Buffers begin at multiples of 16 bytes and hold what their shapes say; every size but the depth and the batch is at
-//! least 1, and all are below 2³¹; [`Shape::depth_per_split`] is a multiple of [`DEPTH`] ([`mma::DEPTH`], [`wgmma::DEPTH`]); the grid is
+//! least 1, and all are below 2³¹; [`Shape::depth_per_split`] is a multiple of [`DEPTH`] ([`mma::depth`], [`wgmma::DEPTH`]); the grid is
 //! as each kernel says, that of small tiles with x and y swapped where [`columns_along_x`].
 
 pub mod ffma;
@@ -156,7 +156,7 @@ pub unsafe fn dense_dw<T: Storage, const SIDE: u32>(
     unsafe { product::<T, SIDE, false, false>(dz, x, refused, Epilogue::sum(dw, beta), parts, shape) }
 }
 
-/// [`dense_forward`] on tensor cores. `I` is a multiple of [`mma::PIECE`], [`Shape::depth_per_split`] of [`mma::DEPTH`];
+/// [`dense_forward`] on tensor cores. `I` is a multiple of [`mma::PIECE`], [`Shape::depth_per_split`] of [`mma::depth`];
 /// the grid is `[tiles, 1, splits]`, the block has [`mma::shared_bytes`] of dynamic shared memory.
 ///
 /// # Safety

@@ -3,7 +3,7 @@
 
 use cuda_std::arch::sm_80::Half;
 use cuda_std::launch::{Launch, LaunchDims};
-use kernels::dense::mma::{self, DEPTH, PIECE};
+use kernels::dense::mma::{self, PIECE};
 use kernels::dense::{DenseDwMma, DenseDxMma, DenseFinish, DenseForwardMma, PRELU_EACH, Shape};
 
 use super::launches::{Forward, OP, buffer, finish, gpu};
@@ -14,8 +14,8 @@ use super::*;
 fn shapes(tile: u32) -> &'static [([usize; 3], u32)] {
     match tile {
         64 => &[([1, 8, 8], 1), ([70, 72, 40], 1), ([67, 136, 104], 2), ([64, 64, 128], 1), ([1100, 72, 8], 1)],
-        128 => &[([130, 136, 40], 1), ([129, 264, 104], 2)],
-        _ => &[([3, 264, 32], 1), ([136, 520, 168], 2)],
+        128 => &[([130, 136, 40], 1), ([129, 264, 104], 2), ([16, 16, 328], 1)],
+        _ => &[([3, 264, 32], 1), ([136, 520, 168], 2), ([16, 16, 328], 1)],
     }
 }
 
@@ -38,8 +38,8 @@ where
     Ok(())
 }
 
-fn shape_of([rows, columns, depth]: [usize; 3], splits: u32) -> Shape {
-    let depth_per_split = (depth as u32).div_ceil(splits).next_multiple_of(DEPTH);
+fn shape_of([rows, columns, depth]: [usize; 3], splits: u32, tile: u32) -> Shape {
+    let depth_per_split = (depth as u32).div_ceil(splits).next_multiple_of(mma::depth(tile));
     Shape { rows: rows as u32, columns: columns as u32, depth: depth as u32, depth_per_split }
 }
 
@@ -83,7 +83,7 @@ where
     for<'a> DenseForwardMma<'a, T, TILE>: Launch,
     for<'a> DenseFinish<'a, T>: Launch,
 {
-    let shape = shape_of(sizes, splits);
+    let shape = shape_of(sizes, splits, TILE);
     let (x, w) = (whole_numbers::<T>(device, &[n, i], 1)?, whole_numbers::<T>(device, &[o, i], 2)?);
     let b = whole_numbers::<T>(device, &[o], 3)?;
     let alpha = Tensor::from_vec(device, &[o], (0..o).map(|o| if o % 3 == 0 { -0.5f32 } else { 0.25 }).collect())?;
@@ -127,7 +127,7 @@ where
     for<'a> DenseDwMma<'a, T, TILE>: Launch,
     for<'a> DenseFinish<'a, T>: Launch,
 {
-    let (shape, beta) = (shape_of(sizes, splits), 0.5);
+    let (shape, beta) = (shape_of(sizes, splits, TILE), 0.5);
     let left_shape = if transposed { [depth, rows] } else { [rows, depth] };
     let left = whole_numbers::<T>(device, &left_shape, 4)?;
     let right = whole_numbers::<T>(device, &[depth, columns], 5)?;

@@ -14,7 +14,7 @@
 //! What all lanes must execute together is an LLVM intrinsic, which LLVM does not copy into divergent branches. All but the
 //! product of `f16`: LLVM takes its words as vectors of two, which rustc hands to no function. It is inline assembly with
 //! side effects: LLVM moves it past no branch, and the fragments that it multiplies come of intrinsics that keep their
-//! block from being copied.
+//! block from being copied, or of [`ldmatrix_x4_near`], which asks that of its caller.
 
 use super::pairs::Paired;
 use crate::element::Storage;
@@ -136,11 +136,48 @@ macro_rules! loads {
         }
     )*};
 }
+macro_rules! near_loads {
+    ($($name:ident $like:ident $trans:literal;)*) => {$(
+        #[doc = concat!("[`", stringify!($like), "`] with an address in one register, and what is constant of it in the instruction.")]
+        ///
+        /// It is inline assembly: the intrinsic takes an address that says nothing of its window, in two registers that are added to
+        /// apart. LLVM does not know of it that all lanes execute it together, but copies no block of code with a barrier into branches.
+        ///
+        /// # Safety
+        #[doc = concat!("As [`", stringify!($like), "`]; it stands in a block of code that has a barrier, or that no thread leaves out.")]
+        #[inline(always)]
+        #[cfg_attr(not(target_arch = "nvptx64"), track_caller)]
+        pub unsafe fn $name<T: Half>(source: Shared<T>, i: u32) -> [u32; 4] {
+            #[cfg(target_arch = "nvptx64")]
+            {
+                let (a, b, c, d);
+                // SAFETY: the caller's.
+                unsafe {
+                    core::arch::asm!(
+                        concat!("ldmatrix.sync.aligned.m8n8.x4", $trans, ".shared.b16 {{{a}, {b}, {c}, {d}}}, [{at}];"),
+                        a = out(reg32) a, b = out(reg32) b, c = out(reg32) c, d = out(reg32) d,
+                        at = in(reg32) source.offset(i).address(),
+                        options(nostack, preserves_flags));
+                }
+                [a, b, c, d]
+            }
+            // SAFETY: the caller's.
+            #[cfg(not(target_arch = "nvptx64"))]
+            unsafe {
+                $like(source, i)
+            }
+        }
+    )*};
+}
 loads! {
     ldmatrix_x4 ldmatrix Load:
         "the elements `2c` and `2c + 1` of row `g`", "ldmatrix.sync.aligned.m8n8.x4.b16";
     ldmatrix_x4_trans ldmatrix_trans LoadTransposed:
         "the elements `g` of rows `2c` and `2c + 1`", "ldmatrix.sync.aligned.m8n8.x4.trans.b16";
+}
+near_loads! {
+    ldmatrix_x4_near ldmatrix_x4 "";
+    ldmatrix_x4_near_trans ldmatrix_x4_trans ".trans";
 }
 
 /// `d = a · b + c` of a matrix of 16 × 16 and one of 16 × 8, spread over the warp's lanes as the [module](self) says.

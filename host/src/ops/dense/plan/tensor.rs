@@ -4,7 +4,7 @@
 //! blocks fetch from the L2 cache, whichever takes longer, and what it costs to add parts. Any choice is right; the
 //! same sizes get the same one on every GPU that goes by it, so that results do not depend on which of these it is.
 
-use kernels::dense::mma::{self, DEPTH};
+use kernels::dense::mma;
 
 use super::{MULTIPROCESSORS, Plan, Tile};
 use crate::device::tiles;
@@ -18,13 +18,13 @@ pub(super) const LONGEST: u32 = 16_384;
 /// The most splits: a grid's blocks along z.
 pub(super) const MOST_SPLITS: u32 = 65_535;
 
-/// Clocks of a slice: what it takes of a multiprocessor that has several blocks, and how long with one alone. From
-/// times on an H200, roughly.
+/// Clocks of a slice ([`mma::depth`]): what it takes of a multiprocessor that has several blocks, and how long with one alone. From
+/// times on an H200 at 1.98 GHz; those of wide tiles by their times beside large ones at 4096³, where power limits both.
 const fn slice_clocks(tile: Tile) -> [u64; 2] {
     match tile {
-        Tile::TensorWide => [1350, 1350],
-        Tile::TensorLarge => [640, 900],
-        _ => [210, 310],
+        Tile::TensorWide => [2170, 2170],
+        Tile::TensorLarge => [1140, 1435],
+        _ => [220, 285],
     }
 }
 
@@ -47,7 +47,8 @@ impl Plan {
             let room = u64::from(MULTIPROCESSORS * mma::per_multiprocessor(tile.columns())) / blocks.max(1);
             let least = depth.div_ceil(LONGEST).clamp(1, MOST_SPLITS);
             let most = u64::from(depth / LEAST_DEPTH).min(room).min(MOST_SPLITS.into()) as u32;
-            (least..=most.max(least)).map(move |splits| Self::cut(tile, [rows, columns, depth], splits, DEPTH))
+            (least..=most.max(least))
+                .map(move |splits| Self::cut(tile, [rows, columns, depth], splits, mma::depth(tile.columns())))
         });
         legal.min_by_key(Self::clocks)
     }
@@ -56,7 +57,7 @@ impl Plan {
     fn clocks(&self) -> u64 {
         let Self { tile, splits, shape } = *self;
         let name = tile.columns();
-        let slices = u64::from(shape.depth_per_split.min(shape.depth).div_ceil(DEPTH));
+        let slices = u64::from(shape.depth_per_split.min(shape.depth).div_ceil(mma::depth(name)));
         let blocks = blocks(tile, shape.rows, shape.columns) * u64::from(splits);
         // The multiprocessor that has the most blocks, several at once.
         let queue = blocks.div_ceil(MULTIPROCESSORS.into());
@@ -64,7 +65,7 @@ impl Plan {
         let [busy, alone] = slice_clocks(tile);
         let together = (at_once * busy).max(alone);
         let multiprocessor = queue.div_ceil(at_once) * (slices * together + START);
-        let slice_bytes = u64::from((mma::rows(name) + mma::columns(name)) * DEPTH * 2);
+        let slice_bytes = u64::from((mma::rows(name) + mma::columns(name)) * mma::depth(name) * 2);
         let fetched = blocks * slices * slice_bytes / L2_BYTES;
         let parts = match splits {
             1 => 0,
@@ -92,14 +93,16 @@ mod tests {
         let plan = Plan::tensor(rows, columns, depth).unwrap();
         let covered = plan.splits as usize * plan.shape.depth_per_split as usize;
         assert!(covered >= depth && covered - depth < plan.shape.depth_per_split as usize || depth == 0);
-        assert_eq!(plan.shape.depth_per_split % DEPTH, 0);
+        assert_eq!(plan.shape.depth_per_split % mma::depth(plan.tile.columns()), 0);
         (plan.tile, plan.splits)
     }
 
     #[test]
     fn what_was_measured_to_be_best_is_chosen() {
-        assert_eq!(cut(4096, 4096, 4096), (Tile::TensorLarge, 1));
-        assert_eq!(cut(8192, 8192, 8192), (Tile::TensorLarge, 1));
+        assert_eq!(cut(2048, 2048, 2048), (Tile::TensorWide, 1));
+        assert_eq!(cut(4096, 4096, 4096), (Tile::TensorWide, 1));
+        assert_eq!(cut(8192, 8192, 8192), (Tile::TensorWide, 1));
+        assert_eq!(cut(1024, 1024, 1024), (Tile::TensorSmall, 1));
         assert_eq!(cut(1000, 1000, 1000), (Tile::TensorSmall, 1));
         assert_eq!(cut(128, 128, 128), (Tile::TensorSmall, 1));
     }
