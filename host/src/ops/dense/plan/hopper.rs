@@ -62,13 +62,19 @@ impl Plan {
     /// others are faster, when there is nothing to sum, when the results' rows are not whole pieces, or when that is more
     /// than a launch can name. (That the operands' rows are whole pieces, the caller has to see to.)
     pub fn hopper(rows: usize, columns: usize, depth: usize, lengths: [usize; 2]) -> Option<Self> {
+        let unaligned = lengths.map(|length| !length.is_multiple_of(DEPTH as usize));
+        let cuts = Self::hopper_cuts(rows, columns, depth)?;
+        cuts.min_by_key(|(kind, plan)| plan.hopper_time(kind, unaligned)).map(|(_, plan)| plan)
+    }
+
+    /// All that are legal.
+    fn hopper_cuts(rows: usize, columns: usize, depth: usize) -> Option<impl Iterator<Item = (&'static Kind, Self)>> {
         let [rows, columns, depth] = super::small_enough([rows, columns, depth])?;
         if rows < LEAST_ROWS || columns == 0 || depth == 0 || !columns.is_multiple_of(PIECE) {
             return None;
         }
-        let unaligned = lengths.map(|length| !length.is_multiple_of(DEPTH as usize));
         let least = depth.div_ceil(LONGEST).clamp(1, MOST_SPLITS);
-        let legal = KINDS.iter().flat_map(|kind| {
+        let legal = KINDS.iter().flat_map(move |kind| {
             let cut = move |splits| {
                 let tile = Tile::Hopper { columns: kind.columns, across: kind.across, together: kind.together };
                 let plan = Self::cut(tile, [rows, columns, depth], splits, DEPTH);
@@ -87,8 +93,12 @@ impl Plan {
             };
             parts.map(cut)
         });
-        let counted = legal.filter(|(_, plan)| plan.hopper_blocks() < 1 << 31);
-        counted.min_by_key(|(kind, plan)| plan.hopper_time(kind, unaligned)).map(|(_, plan)| plan)
+        Some(legal.filter(|(_, plan)| plan.hopper_blocks() < 1 << 31))
+    }
+
+    /// All that are legal, in no order.
+    pub(super) fn all_of_hopper([rows, columns, depth]: [usize; 3]) -> impl Iterator<Item = Self> {
+        Self::hopper_cuts(rows, columns, depth).into_iter().flatten().map(|(_, plan)| plan)
     }
 
     /// What the model says that it takes, but for what any launch does.

@@ -35,25 +35,31 @@ impl Plan {
     /// would be more than a launch can name.
     pub fn split(rows: usize, columns: usize, depth: usize) -> Option<Self> {
         let f32 = Self::new(rows, columns, depth)?.f32_time();
-        let sizes @ [rows, columns, depth] = super::small_enough([rows, columns, depth])?;
-        if sizes.contains(&0) || depth >= MOST_DEPTH {
-            return None;
-        }
-        // Whichever way an operand lies, it has these sides.
-        let operands = [Sizes { rows, columns: depth }, Sizes { rows: columns, columns: depth }];
-        let turned = operands.map(|Sizes { rows, columns }| Sizes { rows: columns, columns: rows });
-        if operands.iter().chain(&turned).any(|sizes| sizes.padded() > MOST_ELEMENTS) {
-            return None;
-        }
-        let bytes: u64 = operands.iter().map(|sizes| 10 * sizes.padded()).sum();
+        let sizes = [rows, columns, depth];
+        let cuts = Self::all_of_split(sizes).map(|plan| (plan, plan.split_time()));
+        let (plan, time) = cuts.min_by_key(|&(_, time)| time)?;
+        let bytes: u64 = operands(super::small_enough(sizes)?).iter().map(|sizes| 10 * sizes.padded()).sum();
         let passes = LAUNCH + bytes / SPLIT_BYTES;
-        // More splits than fill the GPU four times win nothing.
-        let cut = |splits| Self::cut(Tile::Split, [rows, columns, depth], splits, DEPTH);
-        let tiles = cut(1).split_tiles();
-        let room = 4 * u64::from(MULTIPROCESSORS) / tiles;
-        let most = u64::from(depth / LEAST_DEPTH).min(room).clamp(1, MOST_SPLITS.into()) as u32;
-        let (plan, time) = (1..=most).map(cut).map(|plan| (plan, plan.split_time())).min_by_key(|&(_, time)| time)?;
-        (tiles < 1 << 25 && passes + time + LAUNCH < f32).then_some(plan)
+        (passes + time + LAUNCH < f32).then_some(plan)
+    }
+
+    /// All that are legal, in no order.
+    pub(super) fn all_of_split(sizes: [usize; 3]) -> impl Iterator<Item = Self> {
+        let legal = super::small_enough(sizes).filter(|&sizes @ [_, _, depth]| {
+            // Whichever way an operand lies, it has these sides.
+            let operands = operands(sizes);
+            let turned = operands.map(|Sizes { rows, columns }| Sizes { rows: columns, columns: rows });
+            let fits = operands.iter().chain(&turned).all(|sizes| sizes.padded() <= MOST_ELEMENTS);
+            !sizes.contains(&0) && depth < MOST_DEPTH && fits
+        });
+        legal.into_iter().flat_map(|sizes @ [_, _, depth]| {
+            let cut = move |splits| Self::cut(Tile::Split, sizes, splits, DEPTH);
+            let tiles = cut(1).split_tiles();
+            // More splits than fill the GPU four times win nothing.
+            let room = 4 * u64::from(MULTIPROCESSORS) / tiles;
+            let most = u64::from(depth / LEAST_DEPTH).min(room).clamp(1, MOST_SPLITS.into()) as u32;
+            (1..=if tiles < 1 << 25 { most } else { 0 }).map(cut)
+        })
     }
 
     /// The grid and the block of the product of operands in parts, on a GPU of so many multiprocessors: each has one block.
@@ -92,6 +98,11 @@ impl Plan {
             parts => LAUNCH + 8 * parts / PART_BYTES,
         }
     }
+}
+
+/// The sizes of a product's operands.
+fn operands([rows, columns, depth]: [u32; 3]) -> [Sizes; 2] {
+    [Sizes { rows, columns: depth }, Sizes { rows: columns, columns: depth }]
 }
 
 #[cfg(test)]
