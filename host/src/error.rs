@@ -175,4 +175,12 @@ pub enum Error {
         /// What is missing, superfluous or of the wrong shape.
         problem: String,
     },
+    /// A table of tuned products cannot be used ([`ops::dense::tune`](crate::ops::dense::tune)). Plans are as they were.
+    #[error("{table}: {problem}")]
+    Table {
+        /// The file, where it is one.
+        table: String,
+        /// What is wrong with it.
+        problem: String,
+    },
 }

@@ -12,6 +12,7 @@ mod split;
 mod tensor;
 mod tf32;
 mod tiles;
+mod tune;
 
 use ferrolayer::device::Gpu;
 use ferrolayer::ops::dense::{self, Activation, Gradients, Saved};
@@ -38,7 +39,15 @@ pub fn tests() -> Vec<Trial> {
         on_cpu("dense::rejects_dalpha_without_prelu", rejects::dalpha_without_prelu),
         on_cpu("dense::rejects_another_device", rejects::another_device),
         on_cpu("dense::rejects_f64_on_a_gpu", rejects::f64_on_a_gpu),
+        on_cpu("dense::tune::refuses_what_cannot_be_tuned", tune::refuses_what_cannot_be_tuned),
+        on_cpu("dense::tune::refuses_what_does_not_fit", tune::refuses_what_does_not_fit),
+        on_cpu("dense::tune::refuses_what_is_no_table", tune::refuses_what_is_no_table),
+        on_cpu("dense::tune::round_trips_and_never_panics", tune::round_trips_and_never_panics),
+        on_cpu(tune::IN_THE_ENVIRONMENT, tune::what_a_child_does),
+        on_cpu("dense::tune::environment", tune::environment),
     ];
+    tests.extend(on_each_gpu("dense::tune::each_way_is_taken", tune::each_way_is_taken));
+    tests.extend(on_each_gpu("dense::tune::tunes_and_keeps", tune::tunes_and_keeps));
     of_type::<f32>(&mut tests, "f32");
     of_type::<f16>(&mut tests, "f16");
     of_type::<bf16>(&mut tests, "bf16");

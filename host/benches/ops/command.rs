@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime};
 use clap::Parser;
 use clap::builder::PossibleValuesParser;
 use ferrolayer::device::{Gpu, presence};
+use ferrolayer::ops::dense::Precision;
 use ferrolayer::{DType, Device, Error, Layout};
 
 use crate::case::{Case, Pass, Which, cases, layouts, ops, passes, types};
@@ -16,6 +17,7 @@ use crate::power::{LEAST, Meter};
 use crate::report::Columns;
 use crate::row::{Machine, Row, read, times};
 use crate::timing::{Effort, Timer};
+use crate::tune::Asked;
 use crate::work::{Inputs, Noise, Run, bind};
 use crate::{host, report};
 
@@ -78,6 +80,14 @@ pub struct Arguments {
     /// Measure nothing: show these files, of this bench or of `python -m ferrolayer bench`
     #[arg(long, num_args = 1.., value_name = "FILE", conflicts_with_all = ["json", "host"])]
     report: Vec<PathBuf>,
+    /// Instead: measure every way to make a dense layer's products, of --shapes such as 512x4096x11008 (rows, inputs, outputs), --types
+    /// and --passes, and keep the fastest in this file, for FERROLAYER_DENSE_TABLE
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["host", "power", "report", "json", "compare", "filter"])]
+    tune: Option<PathBuf>,
+    /// Of f32, with --tune: f32, f32_split, tf32 (f32_split alone if not given)
+    #[arg(long, num_args = 1.., value_name = "NAME", requires = "tune",
+          value_parser = PossibleValuesParser::new(Precision::ALL.map(Precision::name)))]
+    precisions: Vec<String>,
     /// What `cargo bench` gives every benchmark
     #[arg(long, hide = true)]
     bench: bool,
@@ -96,6 +106,8 @@ pub enum Failure {
     Power(#[from] nvml_wrapper::error::NvmlError),
     #[error("{0}: {1}")]
     Write(String, std::io::Error),
+    #[error("{0:?} is no layer: rows, inputs and outputs, such as 512x4096x11008")]
+    Shape(String),
     #[error(transparent)]
     Gpu(#[from] Error),
 }
@@ -149,6 +161,13 @@ impl Arguments {
         if !self.report.is_empty() {
             let rows = self.report.iter().map(|file| read(file)).collect::<Result<Vec<_>, _>>()?.concat();
             return self.show(&rows, earlier.as_deref());
+        }
+        if let Some(file) = &self.tune {
+            let Self { shapes, types, passes, precisions, .. } = self;
+            let asked = Asked { shapes, types, passes, precisions };
+            // What cannot be tuned is said where there is no GPU, too.
+            asked.problems()?;
+            return asked.run(&Gpu::new(self.gpu).map_err(Failure::NoGpu)?, file);
         }
         let plan = self.plan();
         if plan.is_empty() {

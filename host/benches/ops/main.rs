@@ -22,6 +22,7 @@ mod power;
 mod report;
 mod row;
 mod timing;
+mod tune;
 mod work;
 
 use std::process::ExitCode;

@@ -8,6 +8,7 @@ mod power;
 mod report;
 mod row;
 mod timing;
+mod tune;
 mod work;
 
 #[path = "tests/case.rs"]
@@ -24,5 +25,7 @@ mod report_tests;
 mod row_tests;
 #[path = "tests/timing.rs"]
 mod timing_tests;
+#[path = "tests/tune.rs"]
+mod tune_tests;
 #[path = "tests/work.rs"]
 mod work_tests;

@@ -22,6 +22,8 @@ const OLDEST_DRIVER_THAT_CAPTURES_EARLY: DriverVersion = DriverVersion::new(12, 
 pub struct Card {
     pub ordinal: u32,
     pub name: String,
+    /// Its kind, as the driver has it.
+    pub model: String,
     pub family: PtxFamily,
     pub multiprocessors: u32,
     /// The most shared memory that a block may ask for, in bytes.
@@ -147,6 +149,7 @@ impl Card {
         let card = Self {
             ordinal,
             name,
+            model: info.name,
             family,
             multiprocessors: info.multiprocessors,
             max_shared: info.max_shared_per_block,

@@ -134,6 +134,10 @@ impl Driver {
         self.card.family == PtxFamily::Sm90a
     }
 
+    pub fn model(&self) -> &str {
+        &self.card.model
+    }
+
     pub fn multiprocessors(&self) -> u32 {
         self.card.multiprocessors
     }

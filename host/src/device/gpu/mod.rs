@@ -15,7 +15,7 @@ mod spare;
 mod tensor_map;
 
 use std::fmt::{Display, Formatter};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use cuda_std::launch::{BufferArg, DeviceMemory, Launch, LaunchDims, MemorySpace};
 
@@ -367,6 +367,28 @@ impl Gpu {
     /// The most shared memory that a block may ask for, in bytes.
     pub(crate) fn max_shared(&self) -> u32 {
         self.backend().max_shared()
+    }
+
+    /// The kind of GPU, as the driver has it, such as `NVIDIA H200`; `emulated` where it is none.
+    pub fn model(&self) -> &str {
+        match self.backend() {
+            Backend::Driver(driver) => driver.model(),
+            Backend::Emulated(_) => "emulated",
+        }
+    }
+
+    /// The GPU's number, of all its streams; none of an emulated one.
+    pub(crate) fn number(&self) -> Option<u32> {
+        match self.backend() {
+            Backend::Driver(driver) => Some(driver.ordinal()),
+            Backend::Emulated(_) => None,
+        }
+    }
+
+    /// Which state of their sources this library's kernels are of.
+    pub(crate) fn kernels() -> &'static str {
+        static SOURCES: OnceLock<String> = OnceLock::new();
+        SOURCES.get_or_init(|| FERROLAYER.sources().unwrap_or_default())
     }
 
     /// Whether this is an emulated GPU.

@@ -4,6 +4,7 @@ use cuda_std::launch::{Launch, LaunchDims};
 use libcuda::PtxFamily;
 
 use super::Gpu;
+use super::packed::Packed;
 use crate::Result;
 
 /// The PTX of a crate of kernels, to launch them from: a `static`, so that each GPU loads each kernel once.
@@ -55,6 +56,20 @@ impl KernelModule {
             (PtxFamily::Sm90a, Some(ptx)) => ptx,
             _ => self.sm_80,
         }
+    }
+
+    /// The hash of the kernels' sources that `cuda_builder` writes into the first line; none in a text that was made otherwise.
+    pub(super) fn sources(&self) -> Option<String> {
+        let packed;
+        let text = match self.sm_80 {
+            Ptx::Text(text) => text,
+            Ptx::Packed(file) => {
+                packed = Packed::of(file)?;
+                &packed.head
+            }
+        };
+        let mut words = text.lines().next()?.split(' ');
+        words.find_map(|word| word.strip_prefix("sources=")).map(str::to_owned)
     }
 
     /// Queues a kernel of this module on `gpu`. A grid of no blocks is nothing to do. The first launch on a GPU loads the

@@ -4,13 +4,15 @@ use kernels::dense::{
     DenseFinish, FINISH_BLOCK, FINISH_COLUMNS, FINISH_ROWS, IDENTITY, PRELU_EACH, PRELU_SHARED, RELU,
 };
 
-use super::plan::{Plan, Tile, Way};
+use super::plan::{Choice, Plan, Question, Tile, Way};
 use super::products::split::{self, Operand, Refusals, Splits};
 use super::products::tf32::{self, Turns};
 use super::products::{ForwardProduct, GradientProduct, Products};
+pub(super) use super::tune::Product;
+use super::tune::in_use;
 use super::{Activation, Backward, Forward, Precision, Sizes, Slope};
 use crate::device::{Gpu, GpuBuffer, OnGpu, explain, for_storage, tiles};
-use crate::{Element, Error, Out, Real, Result};
+use crate::{DType, Element, Error, Out, Real, Result};
 
 /// Blocks that the sums over the batch are spread over: what a large GPU runs at once.
 const SUM_BLOCKS: usize = 1024;
@@ -19,14 +21,6 @@ const LEAST_ROWS: usize = 32;
 
 pub(super) type Memory<'a, S = f32> = &'a dyn DeviceMemory<S>;
 pub(super) type MemoryMut<'a, S = f32> = &'a mut dyn DeviceMemory<S>;
-
-/// One of the layer's products.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Product {
-    Forward,
-    Dx,
-    Dw,
-}
 
 impl Sizes {
     /// The product's rows, columns and depth.
@@ -39,37 +33,56 @@ impl Sizes {
         }
     }
 
-    /// How a product is cut up, and, where its operands are taken apart, how that of their parts is: as tf32 if so asked for and
-    /// there is a way, or else by `Splits::split_plan`, `Pieces::ffma_plan` and [`Products::plan`]. What it `accumulates` to is still needed
-    /// where a product of parts turns out to be none.
-    fn plans<S: Products>(
+    /// What the ways to make a product depend on.
+    pub fn question(self, hopper: bool, dtype: DType, precision: Precision, product: Product) -> Question {
+        let Self { inputs, outputs, .. } = self;
+        let lengths = if product == Product::Forward { [inputs, inputs] } else { [outputs, inputs] };
+        // Of others there is one.
+        let precision = if dtype == DType::F32 { precision } else { Precision::default() };
+        Question { hopper, dtype, precision, product, sizes: self.of(product), lengths }
+    }
+
+    /// How a product is made: as a table of tuned ones says, where one is in use that has it, or else as the model does. What it
+    /// `accumulates` to is still needed where a product of parts turns out to be none.
+    fn choice<S: Products + Element>(
         self,
         gpu: &Gpu,
         op: &'static str,
         precision: Precision,
         product: Product,
         accumulates: bool,
-    ) -> Result<(Plan, Option<Plan>)> {
+    ) -> Result<Choice> {
         let Self { batch, inputs, outputs } = self;
-        let sizes = self.of(product);
+        let question = self.question(gpu.hopper_multiprocessors().is_some(), S::DTYPE, precision, product);
+        let tuned = in_use::find(gpu, &question).filter(|choice| !accumulates || choice.may_accumulate());
+        match tuned {
+            Some(choice) => Ok(choice),
+            None => question.model::<S>(gpu, accumulates).ok_or_else(|| Error::Argument {
+                op,
+                argument: "x and w",
+                got: format!("[{batch}, {inputs}] and [{outputs}, {inputs}]"),
+                expected: "sizes below 2³¹ on a GPU".into(),
+            }),
+        }
+    }
+}
+
+impl Question {
+    /// The model's way: as tf32 if so asked for and there is one, or else by `Splits::split_plan`, `Pieces::ffma_plan` and
+    /// [`Products::plan`]; `None` where sizes are too large.
+    pub fn model<S: Products>(&self, gpu: &Gpu, accumulates: bool) -> Option<Choice> {
+        let &Self { hopper, precision, product, sizes, lengths, .. } = self;
         if let Some(plan) = S::tf32_plan(gpu, precision, product, sizes) {
-            return Ok((plan, None));
+            return Some(Choice::new(plan, None));
         }
         let split = S::split_plan(gpu, precision, product, sizes, accumulates);
         // Where a product of parts is refused, whose plan has no pieces.
         if split.is_none()
             && let Some(plan) = S::ffma_plan(gpu, product, sizes)
         {
-            return Ok((plan, None));
+            return Some(Choice::new(plan, None));
         }
-        let lengths = if product == Product::Forward { [inputs, inputs] } else { [outputs, inputs] };
-        let plan = S::plan(sizes, lengths, gpu.hopper_multiprocessors().is_some()).ok_or_else(|| Error::Argument {
-            op,
-            argument: "x and w",
-            got: format!("[{batch}, {inputs}] and [{outputs}, {inputs}]"),
-            expected: "sizes below 2³¹ on a GPU".into(),
-        })?;
-        Ok((plan, split))
+        S::plan(sizes, lengths, hopper).map(|plan| Choice::new(plan, split))
     }
 }
 
@@ -142,8 +155,9 @@ impl<T: Real> OnGpu for Forward<'_, T> {
             let y = self.y.gpu_mut::<S>(OP, "y")?;
             let mut z = self.z.map(|z| z.gpu_mut::<S>(OP, "z")).transpose()?.map(|z| z as MemoryMut<'_, S>);
 
-            let (plan, split) = self.sizes.plans::<S>(gpu, OP, self.precision, Product::Forward, false)?;
-            let _why = explain::because(|| split.as_ref().unwrap_or(&plan).why());
+            let choice @ Choice { plan, split, .. } =
+                self.sizes.choice::<S>(gpu, OP, self.precision, Product::Forward, false)?;
+            let _why = explain::because(|| choice.why(|| in_use::source(gpu)));
 
             // The workspace: the operands' parts, what their split refuses, turned operands, and the parts of split products.
             let (of_x, of_w) = ([batch, inputs], [outputs, inputs]);
@@ -256,9 +270,11 @@ impl<T: Real> OnGpu for Backward<'_, T> {
             let db = gradient::<_, S>(self.gradients.db, OP, "db")?;
             let dalpha = gradient::<_, f32>(self.gradients.dalpha, OP, "dalpha")?;
             let accumulates = [&dx, &dw].map(|out| out.as_ref().is_some_and(|&(_, beta)| beta != 0.0));
-            let (dx_plan, dx_split) = sizes.plans::<S>(gpu, OP, self.precision, Product::Dx, accumulates[0])?;
-            let (dw_plan, dw_split) = sizes.plans::<S>(gpu, OP, self.precision, Product::Dw, accumulates[1])?;
-            let (dx_split, dw_split) = (dx_split.filter(|_| dx.is_some()), dw_split.filter(|_| dw.is_some()));
+            let dx_choice = sizes.choice::<S>(gpu, OP, self.precision, Product::Dx, accumulates[0])?;
+            let dw_choice = sizes.choice::<S>(gpu, OP, self.precision, Product::Dw, accumulates[1])?;
+            let (dx_plan, dw_plan) = (dx_choice.plan, dw_choice.plan);
+            let (dx_split, dw_split) =
+                (dx_choice.split.filter(|_| dx.is_some()), dw_choice.split.filter(|_| dw.is_some()));
             let [takes_w, takes_x] = [&dx_split, &dw_split].map(|split| split.as_ref().is_some_and(Plan::takes_both));
             // Which operand of `dw` is turned, and whether `dx`'s is, one after the other in the same room.
             let turns = match dw_plan.tile {
@@ -344,7 +360,7 @@ impl<T: Real> OnGpu for Backward<'_, T> {
                 unsafe { S::split(gpu, [Some(&mut dz_parts), w, x], &mut refusals)? };
             }
             if let Some((dx, beta)) = dx {
-                let _why = explain::because(|| dx_split.as_ref().unwrap_or(&dx_plan).why());
+                let _why = explain::because(|| dx_choice.why(|| in_use::source(gpu)));
                 if let Some(split) = &dx_split {
                     let into = split.is_split().then_some(&mut parts as MemoryMut<'_>);
                     let product = GradientProduct { dz, other: w, out: &mut *dx, parts: into, refused: None, beta };
@@ -368,7 +384,7 @@ impl<T: Real> OnGpu for Backward<'_, T> {
                 Finish::sum(dx, beta).launch(gpu, &dx_plan, split, &parts)?;
             }
             if let Some((dw, beta)) = dw {
-                let _why = explain::because(|| dw_split.as_ref().unwrap_or(&dw_plan).why());
+                let _why = explain::because(|| dw_choice.why(|| in_use::source(gpu)));
                 if let Some(split) = &dw_split {
                     let into = split.is_split().then_some(&mut parts as MemoryMut<'_>);
                     let product = GradientProduct { dz, other: x, out: &mut *dw, parts: into, refused: None, beta };
@@ -410,7 +426,7 @@ mod tests {
         let sizes = Sizes { batch: 1 << 31, inputs: 3, outputs: 2 };
         assert_eq!(
             sizes
-                .plans::<f32>(&Gpu::emulated(), "dense.forward", Precision::default(), Product::Forward, false)
+                .choice::<f32>(&Gpu::emulated(), "dense.forward", Precision::default(), Product::Forward, false)
                 .unwrap_err()
                 .to_string(),
             "dense.forward: x and w is [2147483648, 3] and [2, 3], expected sizes below 2³¹ on a GPU"

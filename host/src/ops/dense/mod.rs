@@ -23,6 +23,8 @@
 //! Products of f32 are made as [`Precision`] says: `forward_in`, `backward_in` and `forward_inference_in` take one, the functions
 //! without have its default.
 //!
+//! How a product is cut up for a GPU is a model's choice, or, for those who have measured, that of a table: [`tune`].
+//!
 //! Tensors are row-major, and each of `N`, `I` and `O` is below 2³¹ on a GPU.
 
 mod contract;
@@ -31,6 +33,7 @@ mod gpu;
 mod init;
 mod plan;
 mod products;
+pub mod tune;
 
 pub use contract::{Kind, Op};
 pub use init::{Generator, Init};
@@ -38,7 +41,7 @@ pub use init::{Generator, Init};
 use crate::{Error, Layout, Out, Real, Result, Tensor, check};
 
 /// How products of f32 are made. Other element types have one way, and on a CPU f32 has too.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Precision {
     /// By f32 arithmetic: products are exact and each sum is rounded to the nearest f32.
     F32,
@@ -59,6 +62,25 @@ pub enum Precision {
     /// no whole pieces of 16 bytes, products are made as by [`Precision::F32Split`]. For `dw`, `dz` is turned, which takes as much memory
     /// again while the pass runs, memory that is kept for the next one.
     Tf32,
+}
+
+impl Precision {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::F32, Self::F32Split, Self::Tf32];
+
+    /// As the Python package writes it: `f32`, `f32_split`, `tf32`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::F32Split => "f32_split",
+            Self::Tf32 => "tf32",
+        }
+    }
+
+    /// The one of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|known| known.name() == name)
+    }
 }
 
 /// What is applied to the product and the bias.

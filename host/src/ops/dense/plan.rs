@@ -1,5 +1,6 @@
 //! How a product is cut up for the GPU.
 
+mod choice;
 mod ffma;
 mod hopper;
 mod split;
@@ -9,6 +10,7 @@ mod tf32;
 use cuda_std::launch::LaunchDims;
 use kernels::dense::{DEPTH, LARGE, MAX_GRID_Y, SMALL, Shape, block, columns_along_x, mma, per_multiprocessor, wgmma};
 
+pub(super) use self::choice::{Choice, Question};
 pub(super) use self::tf32::Way;
 use crate::device::tiles;
 
@@ -125,6 +127,20 @@ impl Plan {
             (Tile::Small, splits(SMALL, LEAST_DEPTH[1]))
         };
         Some(Self::cut(tile, [r, c, d], splits as u32, DEPTH))
+    }
+
+    /// All that are legal by f32 arithmetic in tiles of `product.rs`, in no order.
+    fn all_of_cores(sizes @ [.., depth]: [usize; 3]) -> impl Iterator<Item = Self> {
+        let tiles = [(LARGE, Tile::Large, LEAST_DEPTH[0]), (SMALL, Tile::Small, LEAST_DEPTH[1])];
+        small_enough(sizes).into_iter().flat_map(move |sizes @ [rows, columns, _]| {
+            let legal = tiles.into_iter().filter(move |&(side, ..)| side == SMALL || columns <= MAX_GRID_Y * LARGE);
+            legal.flat_map(move |(side, tile, least)| {
+                let blocks = u64::from(rows.div_ceil(side)) * u64::from(columns.div_ceil(side));
+                let room = u64::from(MULTIPROCESSORS * per_multiprocessor(side)) / blocks.max(1);
+                let most = room.min((depth / least) as u64).max(1) as u32;
+                (1..=most).map(move |splits| Self::cut(tile, sizes, splits, DEPTH))
+            })
+        })
     }
 
     /// Equal parts of whole slices; rounding up may leave fewer of them.

@@ -16,8 +16,8 @@ use crate::device::Gpu;
 use crate::recent::Recent;
 use crate::{Result, bf16, f16};
 
-/// Plans that a thread remembers, a small network's, forward and backward: ranking takes up to 4 µs, as long as a launch.
-type Plans<K> = RefCell<Recent<K, Option<Plan>, 16>>;
+/// Plans that a thread remembers, a network's of ten layers, forward and backward: ranking takes some µs, as long as a launch.
+type Plans<K> = RefCell<Recent<K, Option<Plan>, 32>>;
 
 /// A matrix' sizes as kernels have them.
 fn sizes([rows, columns]: [usize; 2]) -> Sizes {

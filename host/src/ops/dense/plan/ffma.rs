@@ -26,20 +26,30 @@ const MOST_ELEMENTS: u64 = 1 << 30;
 impl Plan {
     /// For a product of `rows × columns` sums over `depth`; `None` where rows in memory are not whole pieces, where there is nothing to
     /// sum or to be made, where that is more than a launch can name, or where smaller tiles should take less time.
-    pub fn ffma(product: Product, sizes: [usize; 3]) -> Option<Self> {
-        let sizes @ [rows, columns, depth] = super::small_enough(sizes)?;
+    pub fn ffma(product: Product, sizes @ [rows, columns, depth]: [usize; 3]) -> Option<Self> {
+        let plan = Self::all_of_ffma(product, sizes).into_iter().min_by_key(Self::ffma_time)?;
+        let turned = turned(product, super::small_enough(sizes)?);
+        let turning: u64 = turned.map(|elements| TURN[0] + elements / TURN[1]).sum();
+        let otherwise = Self::new(rows, columns, depth)?;
+        // What adds parts takes far less than that model says, which ranks other kernels by it.
+        (turning + plan.ffma_time() < otherwise.f32_time() - otherwise.finish_time()).then_some(plan)
+    }
+
+    /// All that are legal and tried, in no order.
+    pub(super) fn all_of_ffma(product: Product, sizes: [usize; 3]) -> Vec<Self> {
+        let Some(sizes @ [rows, columns, depth]) = super::small_enough(sizes) else { return Vec::new() };
         let whole = |length: u32| length.is_multiple_of(PIECE);
         // Turned operands have whole pieces as rows.
-        let (turned, is_whole): (&[u32], _) = match product {
-            Product::Forward => (&[rows, columns], true),
-            Product::Dx => (&[rows], whole(columns)),
-            Product::Dw => (&[], whole(rows) && whole(columns)),
+        let is_whole = match product {
+            Product::Forward => true,
+            Product::Dx => whole(columns),
+            Product::Dw => whole(rows) && whole(columns),
         };
-        let elements = |across: u32| u64::from(across) * u64::from(depth);
         let tiles = u64::from(rows.div_ceil(ROWS)) * u64::from(columns.div_ceil(COLUMNS));
         let slices = tiles * u64::from(depth.div_ceil(DEPTH));
-        if sizes.contains(&0) || !is_whole || slices >= 1 << 31 || turned.iter().any(|&t| elements(t) > MOST_ELEMENTS) {
-            return None;
+        let too_large = turned(product, sizes).any(|elements| elements > MOST_ELEMENTS);
+        if sizes.contains(&0) || !is_whole || slices >= 1 << 31 || too_large {
+            return Vec::new();
         }
         let tiles = tiles as u32;
         let shape = Shape { rows, columns, depth, depth_per_split: depth };
@@ -56,11 +66,7 @@ impl Plan {
         if tiles < most {
             cuts.push(cut(0, (most / tiles).min(depth.div_ceil(DEPTH)) * tiles));
         }
-        let plan = cuts.into_iter().min_by_key(Self::ffma_time)?;
-        let turning: u64 = turned.iter().map(|&across| TURN[0] + elements(across) / TURN[1]).sum();
-        let otherwise = Self::new(rows as usize, columns as usize, depth as usize)?;
-        // What adds parts takes far less than that model says, which ranks other kernels by it.
-        (turning + plan.ffma_time() < otherwise.f32_time() - otherwise.finish_time()).then_some(plan)
+        cuts
     }
 
     /// What the model says that the product takes.
@@ -116,6 +122,16 @@ impl Plan {
             _ => 0,
         }
     }
+}
+
+/// Elements of each operand that is turned.
+fn turned(product: Product, [rows, columns, depth]: [u32; 3]) -> impl Iterator<Item = u64> {
+    let operands = match product {
+        Product::Forward => 2,
+        Product::Dx => 1,
+        Product::Dw => 0,
+    };
+    [rows, columns].into_iter().take(operands).map(move |across| u64::from(across) * u64::from(depth))
 }
 
 #[cfg(test)]

@@ -1,8 +1,10 @@
 //! How a product of 16-bit floats is cut up for Hopper's tensor cores: what is legal, and what should take the least time.
 //!
-//! The time is a model's, in nanoseconds on an H200: for each wave of tiles its slices, each as long as the tensor cores take or
-//! as the L2 cache for the bytes of all blocks that run, whichever is longer, and what it costs to add parts. Its numbers are fitted to measured
-//! times so that it ranks well (`docs/perf/dense.md` says how well); none is the time of a part by itself. Any choice is
+//! The time is a model's, in nanoseconds on an H200: for each wave of tiles its slices, each as long as the tensor cores and shared memory
+//! take, or as the L2 cache does for the bytes of all blocks that run, or as memory does for what they are the first to read; and
+//! what is between tiles, at the end, and what it costs to add parts. Two multiprocessors share their way to the L2 cache: a slice
+//! takes longer where there are so many blocks that both have one. Its numbers are fitted to measured times so that it ranks
+//! well (`docs/perf/dense.md` says how well); none is the time of a part by itself. Any choice is
 //! right; the same sizes get the same one on every GPU that has these kernels.
 
 use cuda_std::launch::LaunchDims;
@@ -18,42 +20,55 @@ const LEAST_DEPTH: u32 = 256;
 const LEAST_ROWS: u32 = 8;
 
 /// A warpgroup's columns, how many warpgroups stand side by side in a tile, how many blocks share its depth, and the model's
-/// times: of a slice, and of what is between a tile's last product and the next one's first.
+/// times: of a slice, on a multiprocessor whose neighbour is idle and on one of two that are not; of what is between a tile's last product
+/// and the next one's first; and of what is before the first and after the last.
 struct Kind {
     columns: u32,
     across: u32,
     together: u32,
-    slice: u64,
-    store: u64,
+    slice: [u64; 2],
+    between: u64,
+    ends: u64,
 }
 
-const fn kind(columns: u32, across: u32, together: u32, slice: u64, store: u64) -> Kind {
-    Kind { columns, across, together, slice, store }
+const fn kind([columns, across, together]: [u32; 3], slice: [u64; 2], between: u64, ends: u64) -> Kind {
+    Kind { columns, across, together, slice, between, ends }
 }
 
 const KINDS: [Kind; 11] = [
-    kind(256, 1, 1, 621, 32),
-    kind(192, 1, 1, 425, 46),
-    kind(128, 1, 1, 350, 24),
-    kind(128, 1, 2, 363, 1542),
-    kind(128, 1, 4, 276, 1985),
-    kind(64, 1, 1, 185, 1),
-    kind(64, 1, 2, 225, 581),
-    kind(64, 1, 4, 131, 1282),
-    kind(64, 2, 1, 181, 40),
-    kind(64, 2, 2, 207, 648),
-    kind(64, 2, 4, 124, 1293),
+    kind([256, 1, 1], [569, 638], 2171, 637),
+    kind([192, 1, 1], [404, 498], 1577, 454),
+    kind([128, 1, 1], [300, 372], 1151, 522),
+    kind([128, 1, 2], [265, 364], 311, 2548),
+    kind([128, 1, 4], [281, 333], 1135, 2608),
+    kind([64, 1, 1], [181, 256], 609, 559),
+    kind([64, 1, 2], [151, 237], 801, 1233),
+    kind([64, 1, 4], [154, 223], 521, 1820),
+    kind([64, 2, 1], [182, 241], 708, 399),
+    kind([64, 2, 2], [198, 405], 369, 1274),
+    kind([64, 2, 4], [154, 355], 480, 1591),
 ];
 
-/// Bytes that the L2 cache gives to all multiprocessors in a nanosecond.
-const L2_BYTES: u64 = 11_201;
+/// Multiprocessors that have no neighbour with a block: of more, two share their way to the L2 cache.
+const PAIRS: u64 = MULTIPROCESSORS as u64 / 2;
+/// Bytes that the L2 cache gives to all multiprocessors in a nanosecond, and memory to the L2 cache.
+const L2_BYTES: u64 = 10_796;
+const MEMORY_BYTES: u64 = 3793;
+/// What of its bytes an operand's slice costs of that, in thousandths, where 1, 2, 4 and so on blocks that run want it: of the rows', and of the columns'.
+const WANTED_ROWS: [u64; 8] = [1000, 847, 717, 618, 618, 618, 618, 618];
+const WANTED_COLUMNS: [u64; 5] = [1000, 932, 868, 809, 753];
 /// What the kernel takes that adds the parts: at all, for each part, and how many elements of parts it goes through in a
 /// nanosecond.
-const FINISH: [u64; 3] = [338, 214, 490];
+const FINISH: [u64; 3] = [696, 224, 485];
 /// What rows that do not begin at multiples of 128 bytes add, in thousandths: to a slice's time, of the rows' and the columns'
 /// operand, and where blocks share the columns' slices; to the bytes of each operand.
-const UNALIGNED_SLICE: [[u64; 2]; 2] = [[456, 245], [67, 148]];
-const UNALIGNED_BYTES: [u64; 2] = [848, 347];
+const UNALIGNED_SLICE: [[u64; 2]; 2] = [[234, 473], [183, 27]];
+const UNALIGNED_BYTES: [u64; 2] = [1522, 1164];
+/// How much of that rows add whose length is an odd multiple of 64 bytes, and of 32, in thousandths.
+const OF_32: u64 = 40;
+const OF_16: u64 = 173;
+/// Rows of tiles that blocks take which run at the same time, as the kernels' `order.rs` has it.
+const BELOW: u32 = 16;
 /// Blocks that run at once where four are a cluster: not all multiprocessors are in fours.
 const IN_FOURS: u64 = 120;
 
@@ -62,13 +77,19 @@ impl Plan {
     /// others are faster, when there is nothing to sum, when the results' rows are not whole pieces, or when that is more
     /// than a launch can name. (That the operands' rows are whole pieces, the caller has to see to.)
     pub fn hopper(rows: usize, columns: usize, depth: usize, lengths: [usize; 2]) -> Option<Self> {
+        let unaligned = lengths.map(unaligned);
+        let cuts = Self::hopper_cuts(rows, columns, depth)?;
+        cuts.min_by_key(|(kind, plan)| plan.hopper_time(kind, unaligned)).map(|(_, plan)| plan)
+    }
+
+    /// All that are legal.
+    fn hopper_cuts(rows: usize, columns: usize, depth: usize) -> Option<impl Iterator<Item = (&'static Kind, Self)>> {
         let [rows, columns, depth] = super::small_enough([rows, columns, depth])?;
         if rows < LEAST_ROWS || columns == 0 || depth == 0 || !columns.is_multiple_of(PIECE) {
             return None;
         }
-        let unaligned = lengths.map(|length| !length.is_multiple_of(DEPTH as usize));
         let least = depth.div_ceil(LONGEST).clamp(1, MOST_SPLITS);
-        let legal = KINDS.iter().flat_map(|kind| {
+        let legal = KINDS.iter().flat_map(move |kind| {
             let cut = move |splits| {
                 let tile = Tile::Hopper { columns: kind.columns, across: kind.across, together: kind.together };
                 let plan = Self::cut(tile, [rows, columns, depth], splits, DEPTH);
@@ -87,35 +108,54 @@ impl Plan {
             };
             parts.map(cut)
         });
-        let counted = legal.filter(|(_, plan)| plan.hopper_blocks() < 1 << 31);
-        counted.min_by_key(|(kind, plan)| plan.hopper_time(kind, unaligned)).map(|(_, plan)| plan)
+        Some(legal.filter(|(_, plan)| plan.hopper_blocks() < 1 << 31))
+    }
+
+    /// All that are legal, in no order.
+    pub(super) fn all_of_hopper([rows, columns, depth]: [usize; 3]) -> impl Iterator<Item = Self> {
+        Self::hopper_cuts(rows, columns, depth).into_iter().flatten().map(|(_, plan)| plan)
     }
 
     /// What the model says that it takes, but for what any launch does.
-    fn hopper_time(&self, kind: &Kind, unaligned: [bool; 2]) -> u64 {
+    fn hopper_time(&self, kind: &Kind, unaligned: [u64; 2]) -> u64 {
         let Self { splits, shape, .. } = *self;
+        let [rows, columns, depth] = [shape.rows, shape.columns, shape.depth].map(u64::from);
         let slices = u64::from(shape.depth_per_split.min(shape.depth).div_ceil(DEPTH));
         let blocks = self.hopper_blocks();
         let at_once = if kind.together == 4 { IN_FOURS } else { MULTIPROCESSORS.into() };
         let sharing = wgmma::sharing(kind.columns, kind.across, kind.together);
-        let [rows_of_tile, columns_of_tile] = wgmma::tile(kind.columns, kind.across).map(u64::from);
-        let added = |thousandths: [u64; 2]| [0, 1].map(|i| if unaligned[i] { thousandths[i] } else { 0 });
+        let [tile_rows, tile_columns] = wgmma::tile(kind.columns, kind.across).map(u64::from);
+        let added = |thousandths: [u64; 2]| [0, 1].map(|i| thousandths[i] * unaligned[i] / 1000);
         let [a, b] = added(UNALIGNED_SLICE[sharing as usize - 1]);
-        let multiply = kind.slice * (1000 + a + b) / 1000;
+        let multiply = kind.slice.map(|slice| slice * (1000 + a + b) / 1000);
+        // What is outside of the matrix is not fetched.
         let [a, b] = added(UNALIGNED_BYTES);
-        let columns = columns_of_tile / u64::from(sharing);
-        let bytes = (rows_of_tile * (1000 + a) + columns * (1000 + b)) * u64::from(DEPTH * 2) / 1000;
-        let wave = |running: u64| slices * multiply.max(running * bytes / L2_BYTES) + kind.store;
-        let last = match blocks % at_once {
-            0 => 0,
-            rest => wave(rest),
+        let of_rows = rows * (1000 + a) / rows.div_ceil(tile_rows);
+        let of_columns = columns * (1000 + b) / columns.div_ceil(tile_columns) / u64::from(sharing);
+        // Of 2 bytes each.
+        let first_read = (rows + columns) * depth / blocks * 2;
+        let [across, down] = [columns.div_ceil(tile_columns), rows.div_ceil(tile_rows * u64::from(sharing))];
+        let below = down.min(u64::from(BELOW / sharing));
+        let wave = |running: u64| {
+            let beside = (running / below / u64::from(sharing)).clamp(1, across);
+            let wanted =
+                of_rows * WANTED_ROWS[beside.ilog2() as usize] + of_columns * WANTED_COLUMNS[below.ilog2() as usize];
+            let bytes = wanted / 1000 * u64::from(DEPTH * 2) / 1000;
+            let multiply = multiply[usize::from(running > PAIRS)];
+            let slices = slices * multiply.max(running * bytes / L2_BYTES);
+            let memory = first_read * running / MEMORY_BYTES;
+            // Where memory takes longest, cuts are not all alike.
+            slices.max(memory) + slices.min(memory) / 8 + kind.between
         };
+        let waves = |count: u64, running: u64| if count == 0 { 0 } else { count * wave(running) };
+        let (full, rest) = (blocks / at_once, blocks % at_once);
+        let last = waves(rest.min(1), rest);
         let [finish, part, elements] = FINISH;
         let parts = match u64::from(splits) {
             1 => 0,
-            n => finish + n * part + n * u64::from(shape.rows) * u64::from(shape.columns) / elements,
+            n => finish + n * part + n * rows * columns / elements,
         };
-        blocks / at_once * wave(at_once) + last + parts
+        waves(full, at_once) + last + kind.ends + parts
     }
 
     /// The blocks that tiles would have, each one of its own.
@@ -136,6 +176,16 @@ impl Plan {
         let room = if together == 1 { (multiprocessors / cluster).max(1) * cluster } else { u32::MAX };
         let blocks = self.hopper_blocks().min(room.into()) as u32;
         LaunchDims::new(blocks, wgmma::BLOCK).with_shared(wgmma::shared_bytes(columns, across, together))
+    }
+}
+
+/// How much of what rows that do not begin at multiples of 128 bytes add is added for rows of such a length, in thousandths.
+fn unaligned(length: usize) -> u64 {
+    match length % 64 {
+        0 => 0,
+        32 => OF_32,
+        16 | 48 => OF_16,
+        _ => 1000,
     }
 }
 
@@ -169,7 +219,9 @@ mod tests {
         assert_eq!(cut([1536, 1536, 1536]), ([128, 192], 1, 1));
         assert_eq!(cut([4160, 4160, 4160]), ([128, 192], 1, 1));
         assert_eq!(cut([512, 4096, 11_008]), ([128, 128], 1, 1));
-        assert_eq!(cut([1024, 1024, 1024]), ([128, 64], 1, 1));
+        assert_eq!(cut([1024, 1024, 1024]), ([64, 128], 1, 1));
+        assert_eq!(cut([1000, 1000, 1000]), ([128, 128], 1, 1));
+        assert_eq!(cut([8192, 8192, 8192]), ([128, 256], 1, 1));
         assert_eq!(cut([512, 512, 512]), ([64, 128], 2, 1));
         assert_eq!(cut([128, 4096, 4096]), ([128, 64], 2, 1));
         assert_eq!(cut([128, 640, 1024]), ([64, 128], 4, 1));
@@ -208,7 +260,7 @@ mod tests {
         {
             assert!(Plan::hopper(rows, columns, depth, [depth, depth]).is_none());
         }
-        assert_eq!(cut([8, 8, 8]), ([128, 64], 1, 1));
+        assert_eq!(cut([8, 8, 8]), ([64, 128], 1, 1));
     }
 
     #[test]

@@ -45,39 +45,50 @@ const PART_BYTES: u64 = 3000;
 impl Plan {
     /// For a product of `rows × columns` sums over `depth`, which `accumulates` to what is there or does not; `None` where the product of f32
     /// itself should take no longer, or where the parts would be more than a launch can name.
-    pub fn split(product: Product, [rows, columns, depth]: [usize; 3], accumulates: bool) -> Option<Self> {
+    pub fn split(product: Product, sizes @ [rows, columns, depth]: [usize; 3], accumulates: bool) -> Option<Self> {
         let f32 = Self::new(rows, columns, depth)?.f32_time_beside_parts();
-        let sizes @ [rows, columns, depth] = super::small_enough([rows, columns, depth])?;
-        if sizes.contains(&0) || depth >= MOST_DEPTH {
-            return None;
-        }
-        // Whichever way an operand lies, it has these sides.
-        let sides = |across| [Sizes { rows: across, columns: depth }, Sizes { rows: depth, columns: across }];
-        let splits = |across| sides(across).iter().all(|sizes| sizes.padded() <= MOST_ELEMENTS);
-        let bytes = |across| 10 * sides(across)[0].padded();
-        let length = if product == Product::Forward { depth } else { columns };
-        let mut tiles = Vec::with_capacity(3);
-        if splits(rows) && splits(columns) {
-            tiles.push((Tile::Split, BOTH, bytes(rows) + bytes(columns)));
-        }
-        if splits(rows) && length.is_multiple_of(PIECE) {
-            tiles.extend(REGISTERS.map(|(side, time)| (Tile::SplitRegisters { rows: side }, time, bytes(rows))));
-        }
-        let plans = tiles.into_iter().flat_map(|(tile, time, bytes)| {
-            let before = START + bytes / SPLIT_BYTES;
-            // More splits than fill the GPU four times win nothing.
-            let cut = move |splits| Self::cut(tile, sizes, splits, DEPTH);
-            let count = cut(1).split_tiles();
-            let room = 4 * u64::from(MULTIPROCESSORS) / count;
-            let most = u64::from(depth / LEAST_DEPTH).min(room).clamp(1, MOST_SPLITS.into()) as u32;
-            let plans = (1..=most).map(cut).filter(move |plan| {
-                // What is accumulated to is not to be lost to a product that turns out to be none.
-                count < 1 << 25 && !(accumulates && plan.splits == 1 && !plan.takes_both())
-            });
-            plans.map(move |plan| (plan, before + plan.split_time(time)))
-        });
-        let (plan, time) = plans.min_by_key(|&(_, time)| time)?;
+        let cuts = Self::split_cuts(product, sizes).filter(|(_, plan)| !accumulates || plan.may_accumulate());
+        let (time, plan) = cuts.min_by_key(|&(time, _)| time)?;
         (time < f32).then_some(plan)
+    }
+
+    /// All that are legal, in no order.
+    pub(super) fn all_of_split(product: Product, sizes: [usize; 3]) -> impl Iterator<Item = Self> {
+        Self::split_cuts(product, sizes).map(|(_, plan)| plan)
+    }
+
+    /// All that are legal, each with what it takes, as the model says.
+    fn split_cuts(product: Product, sizes: [usize; 3]) -> impl Iterator<Item = (u64, Self)> {
+        let legal = super::small_enough(sizes).filter(|sizes| !sizes.contains(&0) && sizes[2] < MOST_DEPTH);
+        legal.into_iter().flat_map(move |sizes @ [rows, columns, depth]| {
+            // Whichever way an operand lies, it has these sides.
+            let sides = |across| [Sizes { rows: across, columns: depth }, Sizes { rows: depth, columns: across }];
+            let splits = |across| sides(across).iter().all(|sizes| sizes.padded() <= MOST_ELEMENTS);
+            let bytes = |across| 10 * sides(across)[0].padded();
+            let length = if product == Product::Forward { depth } else { columns };
+            let mut tiles = Vec::with_capacity(3);
+            if splits(rows) && splits(columns) {
+                tiles.push((Tile::Split, BOTH, bytes(rows) + bytes(columns)));
+            }
+            if splits(rows) && length.is_multiple_of(PIECE) {
+                tiles.extend(REGISTERS.map(|(side, time)| (Tile::SplitRegisters { rows: side }, time, bytes(rows))));
+            }
+            tiles.into_iter().flat_map(move |(tile, time, bytes)| {
+                let before = START + bytes / SPLIT_BYTES;
+                let cut = move |splits| Self::cut(tile, sizes, splits, DEPTH);
+                let count = cut(1).split_tiles();
+                // More splits than fill the GPU four times win nothing.
+                let room = 4 * u64::from(MULTIPROCESSORS) / count;
+                let most = u64::from(depth / LEAST_DEPTH).min(room).clamp(1, MOST_SPLITS.into()) as u32;
+                let plans = (1..=if count < 1 << 25 { most } else { 0 }).map(cut);
+                plans.map(move |plan| (before + plan.split_time(time), plan))
+            })
+        })
+    }
+
+    /// Whether what is accumulated to is still there where a product of parts turns out to be none, which is told while it is made or before.
+    pub fn may_accumulate(&self) -> bool {
+        self.splits > 1 || self.takes_both()
     }
 
     /// Whether both operands are taken apart before the product.

@@ -40,17 +40,22 @@ const TILES: [Tile; 3] = [Tile::TensorWide, Tile::TensorLarge, Tile::TensorSmall
 impl Plan {
     /// For `rows × columns` sums over `depth` on tensor cores; `None` when that is more than a launch can name.
     pub fn tensor(rows: usize, columns: usize, depth: usize) -> Option<Self> {
-        let [rows, columns, depth] = super::small_enough([rows, columns, depth])?;
-        let legal = TILES.into_iter().flat_map(|tile| {
-            let blocks = blocks(tile, rows, columns);
-            // More splits than fill the GPU win nothing.
-            let room = u64::from(MULTIPROCESSORS * mma::per_multiprocessor(tile.columns())) / blocks.max(1);
-            let least = depth.div_ceil(LONGEST).clamp(1, MOST_SPLITS);
-            let most = u64::from(depth / LEAST_DEPTH).min(room).min(MOST_SPLITS.into()) as u32;
-            (least..=most.max(least))
-                .map(move |splits| Self::cut(tile, [rows, columns, depth], splits, mma::depth(tile.columns())))
-        });
-        legal.min_by_key(Self::clocks)
+        Self::all_of_tensor([rows, columns, depth]).min_by_key(Self::clocks)
+    }
+
+    /// All that are legal, in no order.
+    pub(super) fn all_of_tensor(sizes: [usize; 3]) -> impl Iterator<Item = Self> {
+        super::small_enough(sizes).into_iter().flat_map(|[rows, columns, depth]| {
+            TILES.into_iter().flat_map(move |tile| {
+                let blocks = blocks(tile, rows, columns);
+                // More splits than fill the GPU win nothing.
+                let room = u64::from(MULTIPROCESSORS * mma::per_multiprocessor(tile.columns())) / blocks.max(1);
+                let least = depth.div_ceil(LONGEST).clamp(1, MOST_SPLITS);
+                let most = u64::from(depth / LEAST_DEPTH).min(room).min(MOST_SPLITS.into()) as u32;
+                let cut = move |splits| Self::cut(tile, [rows, columns, depth], splits, mma::depth(tile.columns()));
+                (least..=most.max(least)).map(cut)
+            })
+        })
     }
 
     /// What the model says that it takes.

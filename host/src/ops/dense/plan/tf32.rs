@@ -75,8 +75,18 @@ const IN_FOURS: u64 = 120;
 impl Plan {
     /// For a product of `rows × columns` sums over `depth`; `None` when rows of an operand or of the result are not whole pieces, when
     /// others are faster, when there is nothing to sum, or when that is more than a launch can name.
-    pub fn tf32(product: Product, [rows, columns, depth]: [usize; 3]) -> Option<Self> {
-        let [rows, columns, depth] = super::small_enough([rows, columns, depth])?;
+    pub fn tf32(product: Product, sizes: [usize; 3]) -> Option<Self> {
+        Self::tf32_cuts(product, sizes)?.min_by_key(|&(time, _)| time).map(|(_, plan)| plan)
+    }
+
+    /// All that are legal, in no order.
+    pub(super) fn all_of_tf32(product: Product, sizes: [usize; 3]) -> impl Iterator<Item = Self> {
+        Self::tf32_cuts(product, sizes).into_iter().flatten().map(|(_, plan)| plan)
+    }
+
+    /// All that are legal, each with what it takes, as the model says.
+    fn tf32_cuts(product: Product, sizes: [usize; 3]) -> Option<impl Iterator<Item = (u64, Self)>> {
+        let [rows, columns, depth] = super::small_enough(sizes)?;
         let whole = |length: u32| length.is_multiple_of(PIECE);
         // The turned operand has whole pieces as rows.
         let depth = if product == Product::Dw { depth.next_multiple_of(PIECE) } else { depth };
@@ -93,7 +103,7 @@ impl Plan {
             }
             Product::Dw => vec![(Way::Right, turn(rows))],
         };
-        let legal = ways.into_iter().flat_map(|(way, before)| {
+        let legal = ways.into_iter().flat_map(move |(way, before)| {
             let kinds = match way {
                 Way::Neither => NEITHER,
                 Way::Left | Way::Right => EITHER,
@@ -120,8 +130,7 @@ impl Plan {
                 parts.map(cut).map(move |plan| (before + plan.tf32_time([slice, store]), plan))
             })
         });
-        let counted = legal.filter(|(_, plan)| plan.tf32_blocks() < 1 << 31);
-        counted.min_by_key(|&(time, _)| time).map(|(_, plan)| plan)
+        Some(legal.filter(|(_, plan)| plan.tf32_blocks() < 1 << 31))
     }
 
     /// What the model says that the product takes, but for what any launch does.

@@ -1,0 +1,109 @@
+//! `--tune FILE`: every way to make the dense layer's products, and the fastest kept in a table
+//! (`ferrolayer::ops::dense::tune`).
+
+use std::path::Path;
+
+use ferrolayer::device::Gpu;
+use ferrolayer::ops::dense::Precision;
+use ferrolayer::ops::dense::tune::{Entry, Problem, Product, Table, tune};
+use ferrolayer::{DType, Error};
+
+use crate::case::{Pass, Which, cases};
+use crate::command::Failure;
+
+/// What is to be tuned, as the command's options say; where they say nothing, all.
+pub struct Asked<'a> {
+    pub shapes: &'a [String],
+    pub types: &'a [String],
+    pub passes: &'a [String],
+    pub precisions: &'a [String],
+}
+
+impl Asked<'_> {
+    /// The products of all layers that are asked for, or else of those of the tables in docs/perf.
+    pub fn problems(&self) -> Result<Vec<Problem>, Failure> {
+        let mut shapes = self.shapes.iter().map(|shape| sizes(shape)).collect::<Result<Vec<[usize; 3]>, _>>()?;
+        if shapes.is_empty() {
+            shapes.extend(
+                cases("dense", Which::All).iter().filter_map(|case| <[usize; 3]>::try_from(&case.shape[..]).ok()),
+            );
+        }
+        let named = |names: &[String], name: &str| names.is_empty() || names.iter().any(|wanted| wanted == name);
+        // Backward makes both.
+        let passes = |product: Product| {
+            let backward = product != Product::Forward && self.passes.iter().any(|pass| pass == Pass::Backward.name());
+            named(self.passes, product.name()) || backward
+        };
+        let mut problems = Vec::new();
+        for &[batch, inputs, outputs] in &shapes {
+            for dtype in [DType::F32, DType::F16, DType::Bf16] {
+                // One precision does where they are no question, and only f32 has several.
+                let wanted = |precision: Precision| match self.precisions {
+                    [] => precision == Precision::default(),
+                    names if dtype == DType::F32 => named(names, precision.name()),
+                    _ => precision == Precision::default(),
+                };
+                for precision in Precision::ALL.into_iter().filter(|&precision| wanted(precision)) {
+                    if named(self.types, dtype.name()) {
+                        let layer = Problem::layer(batch, inputs, outputs, dtype, precision);
+                        problems.extend(layer.into_iter().filter(|problem| passes(problem.product)));
+                    }
+                }
+            }
+        }
+        let mut known = std::collections::HashSet::new();
+        problems.retain(|problem| known.insert(*problem));
+        Ok(problems)
+    }
+
+    /// Tunes them one after the other; what was found so far is in the file.
+    pub fn run(&self, gpu: &Gpu, file: &Path) -> Result<bool, Failure> {
+        let problems = self.problems()?;
+        let mut table = match Table::read(file) {
+            Ok(table) => match table.fits(gpu) {
+                Ok(()) => table,
+                Err(stale) => {
+                    println!("{stale}: it is written anew");
+                    Table::new(gpu)
+                }
+            },
+            Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => Table::new(gpu),
+            // What is no table is not written over.
+            Err(other) => return Err(other.into()),
+        };
+        let (mut faster, mut failed) = (0, 0);
+        for problem in &problems {
+            match tune(gpu, std::slice::from_ref(problem), |_| ()) {
+                Ok(tuned) => tuned.entries().iter().for_each(|entry| {
+                    println!("{}", line(entry));
+                    faster += usize::from(entry.choice != entry.model);
+                    table.insert(entry.clone());
+                }),
+                // One that fails must not hide the others.
+                Err(error) => {
+                    println!("{problem}: failed: {error}");
+                    failed += 1;
+                }
+            }
+            table.write(file)?;
+        }
+        println!(
+            "\n{} products, of {faster} another way than the model's; {}",
+            problems.len() - failed,
+            file.display()
+        );
+        Ok(failed == 0)
+    }
+}
+
+/// `512x4096x11008`: rows, inputs and outputs.
+fn sizes(shape: &str) -> Result<[usize; 3], Failure> {
+    let sizes = shape.split('x').map(|size| size.parse().ok().filter(|&size| size > 0));
+    let sizes: Option<Vec<usize>> = sizes.collect();
+    sizes.and_then(|sizes| sizes.try_into().ok()).ok_or_else(|| Failure::Shape(shape.to_owned()))
+}
+
+fn line(Entry { problem, choice, us, model, model_us }: &Entry) -> String {
+    let line = format!("{:<44} {choice:<32} {us:>9.2} µs", problem.to_string());
+    if choice == model { line } else { format!("{line}, {:.2} of {model}'s {model_us:.2}", us / model_us) }
+}
