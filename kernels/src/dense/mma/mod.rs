@@ -187,7 +187,7 @@ pub(super) unsafe fn product<T: Half, const TILE: u32, const A_DEPTH_INNER: bool
                         }
                         let step = if last { (K + 1) % steps(TILE) } else { K };
                         let next_rows = a.load(shared.offset(next), step, if last { 0 } else { R + 1 });
-                        if (K + R) % 2 == 0 {
+                        if (K + R).is_multiple_of(2) {
                             unrolled!(C in [0 1 2 3] {
                                 if C < groups(TILE) {
                                     multiply::<T, false>(rows, columns[C], &mut sums[R], C);
