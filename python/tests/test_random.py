@@ -362,7 +362,11 @@ def test_linear(device, data):
         z = z if b is None else z + b
         # A sum that rounding can carry to the other side of the kink says nothing.
         assume(activation is None or ((z == 0) | (z.abs() > 1e-4)).all())
-        return z.relu() if activation == "relu" else z if alpha is None else torch.where(z > 0, z, alpha * z)
+        if alpha is None:
+            return z.relu() if activation == "relu" else z
+        # What backward multiplies for the slopes is z as the type stores it.
+        stored = z.detach() if dtype.itemsize > 2 else z.detach().float().to(dtype).double()
+        return torch.where(z > 0, z, alpha.detach() * z + (alpha - alpha.detach()) * stored)
 
     def ours(*inputs: Tensor) -> Tensor:
         x, w, b, alpha = operands(inputs)

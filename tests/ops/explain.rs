@@ -95,7 +95,7 @@ fn says_once() -> Outcome {
         "dense_forward_mma_f16_64 grid 1 block 128 shared 32768 bytes: 3x5 sums over 304 by tensor cores in tiles of 64x64: of \
          all cuts this should take the least time; the depth in one part"
             .to_owned(),
-        "prelu_backward_columns_f32_1 grid 1 block 256: planes of 6, less than 64, would leave threads idle: by columns \
+        "prelu_backward_columns_f32_1 grid 1 block 512: planes of 6, less than 64, would leave threads idle: by columns \
          across planes, 1 a thread"
             .to_owned(),
         "prelu_backward_planes_f32 grid 6 block 256: planes of 68, a multiple of 4: 4 at a time, parts of 4096"

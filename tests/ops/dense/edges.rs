@@ -51,7 +51,7 @@ pub fn edge_values<T: Real>(device: &Device) -> Outcome {
     assert_values(&db, &[3.0, 0.75])
 }
 
-/// What lies between two passes, and what is added to, is not rounded to 16 bits; `dz` is.
+/// What is added to is not rounded to 16 bits, nor is `z` before `y` is made of it; what is saved of it is, and so is `dz`.
 pub fn rounds_once<T: Real>(device: &Device) -> Outcome {
     let eps = T::EPSILON;
     let tensor = |shape: &[usize], values: &[f64]| narrow::<T>(device, shape, values);
@@ -67,12 +67,13 @@ pub fn rounds_once<T: Real>(device: &Device) -> Outcome {
     dense::backward(&no_x, &w, Activation::Identity, &Saved::Identity, &ones, gradients)?;
     assert_values(&dx, &[1.0 + eps])?;
 
-    // z = -(1 + eps)², of more digits than the type has, comes to dalpha as it was.
-    let (x, w, alpha) = (tensor(&[1, 1], &[1.0 + eps])?, tensor(&[1, 1], &[-1.0 - eps])?, slopes(&[0.5])?);
+    // z = -(1 + eps)² has more digits than the type. Of 1 + 2 eps, which is saved, y would be halfway between two values, and go down.
+    let (x, w, alpha) = (tensor(&[1, 1], &[1.0 + eps])?, tensor(&[1, 1], &[-1.0 - eps])?, slopes(&[1.25])?);
     let forward = dense::forward(&x, &w, None, Activation::Prelu(&alpha))?;
+    assert_values(&forward.y, &[-1.25 - 3.0 * eps])?;
     let mut dalpha = slopes(&[f64::NAN])?;
     dense::backward(&x, &w, Activation::Prelu(&alpha), &forward.saved, &no_x, only_dalpha(&mut dalpha))?;
-    assert_values(&dalpha, &[-(1.0 + eps) * (1.0 + eps)])?;
+    assert_values(&dalpha, &[-1.0 - 2.0 * eps])?;
 
     // dz = (1 + eps / 8, 1) is rounded, so that it cancels in dw; what db sums has not been.
     let (x, w, alpha) = (tensor(&[2, 1], &[-1.0, 1.0])?, tensor(&[1, 1], &[1.0])?, slopes(&[1.0 + eps / 8.0])?);
