@@ -97,39 +97,26 @@ impl<T: Real> Backward<'_, T> {
                 format!("{} elements a channel: {by} each, gradient and sum in one launch", outer * inner)
             });
             let dims = LaunchDims::new(channels.div_ceil(channels_of_block(warps)), BLOCK);
-            if warps == 1 {
-                let backward = PreluBackwardChannels::<S, 1> {
-                    x,
-                    alpha,
-                    dy,
-                    dx,
-                    dx_beta,
-                    dalpha,
-                    beta,
-                    outer,
-                    channels,
-                    inner,
-                    by_inner,
-                };
-                // SAFETY: shapes were checked by `prelu::backward`; a channel has fewer than 2³¹ elements, and the grid has all channels.
-                unsafe { gpu.launch(dims, backward) }
-            } else {
-                let backward = PreluBackwardChannels::<S, 8> {
-                    x,
-                    alpha,
-                    dy,
-                    dx,
-                    dx_beta,
-                    dalpha,
-                    beta,
-                    outer,
-                    channels,
-                    inner,
-                    by_inner,
-                };
-                // SAFETY: as above.
-                unsafe { gpu.launch(dims, backward) }
+            macro_rules! launch {
+                ($warps:literal) => {{
+                    let backward = PreluBackwardChannels::<S, $warps> {
+                        x,
+                        alpha,
+                        dy,
+                        dx,
+                        dx_beta,
+                        dalpha,
+                        beta,
+                        outer,
+                        channels,
+                        inner,
+                        by_inner,
+                    };
+                    // SAFETY: shapes were checked by `prelu::backward`; a channel has fewer than 2³¹ elements, and the grid has all channels.
+                    unsafe { gpu.launch(dims, backward) }
+                }};
             }
+            if warps == 1 { launch!(1) } else { launch!(8) }
         })
     }
 }
