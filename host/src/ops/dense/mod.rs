@@ -51,7 +51,7 @@ pub enum Precision {
     /// an f32 sum can show, and every 64 terms their sum goes on in f32 arithmetic. The error is no larger than that of f32
     /// arithmetic (`docs/accuracy.md` has figures). Where an operand has an element that is not finite, or 2²⁸ and more in
     /// magnitude, the whole product is made by f32 arithmetic, if not always in the order of [`Precision::F32`]. The parts take 6 bytes for each element of
-    /// an operand while the pass runs, of memory that is kept for the next one.
+    /// one operand, or of both, while the pass runs, of memory that is kept for the next one.
     #[default]
     F32Split,
     /// By tensor cores as tf32, on a GPU that has Hopper's: each operand's element is rounded to 11 binary digits of 24, the nearest
@@ -59,8 +59,8 @@ pub enum Precision {
     /// Infinities and NaN come out as of f32.
     ///
     /// Asked for, it allows that; where there is no such kernel, on other devices, for fewer than 16 rows, or where rows in memory are
-    /// no whole pieces of 16 bytes, products are made as by [`Precision::F32Split`]. For `dw`, `dz` is turned, which takes as much memory
-    /// again while the pass runs, memory that is kept for the next one.
+    /// no whole pieces of 16 bytes, products are made as by [`Precision::F32Split`]. For `dw` of larger layers `dz` or `x` is turned,
+    /// which takes as much memory again while the pass runs, memory that is kept for the next one.
     Tf32,
 }
 
