@@ -145,12 +145,12 @@ impl<T: Real> OnGpu for Backward<'_, T> {
         let beta = self.dx.beta as f32;
         if self.averages.windows.layout == Layout::RowMajor && beta == 0.0 {
             let window = self.averages.windows.launch::<Nchw>(OP)?;
-            let divisor = self.averages.launch(&window);
             for_half!(T as S, {
                 if window.padding == [1; 2]
                     && let Some((quads, blocks)) = Quads::of_inputs(&window)
                 {
                     let (dy, dx) = (self.dy.gpu::<S>(OP, "dy")?, self.dx.tensor.gpu_mut::<S>(OP, "dx")?);
+                    let divisor = self.averages.launch(&window);
                     let _why = Kernels::Quads.because(&window);
                     let backward = AvgPoolBackwardQuads::<S> { dy, dx, window, divisor, quads };
                     // SAFETY: as below; the geometry fits, which is padded by 1.
