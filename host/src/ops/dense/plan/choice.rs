@@ -218,6 +218,19 @@ mod tests {
         }
     }
 
+    /// A table may name a way that finds out late that it cannot make the product: not over what is still needed.
+    #[test]
+    fn what_is_added_to_is_not_made_by_parts_in_registers_at_once() {
+        let (dtype, sizes) = (DType::F32, [512, 512, 512]);
+        let (precision, product) = (Precision::F32Split, Product::Dx);
+        let question = Question { hopper: true, dtype, precision, product, sizes, lengths: [512, 512] };
+        let may = |name: &str| question.named(name).map(|choice| choice.may_accumulate());
+        assert_eq!(may("split registers 64x128"), Some(false));
+        assert_eq!(may("split registers 64x128 parts 2"), Some(true));
+        assert_eq!(may("split 128x128"), Some(true));
+        assert_eq!(may("plain 128x128"), Some(true));
+    }
+
     #[test]
     fn nothing_is_made_in_no_way() {
         for sizes in [[0, 8, 8], [8, 0, 8], [8, 8, 0], [1 << 31, 8, 8]] {
