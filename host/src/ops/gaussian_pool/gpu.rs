@@ -10,16 +10,14 @@ mod patches;
 mod planes;
 mod slide;
 mod staged;
+mod strips;
 mod sum;
 mod vectors;
 
 use cuda_std::launch::{DeviceMemory, LaunchDims};
 use kernels::gaussian_pool::slide::Slide;
+use kernels::gaussian_pool::strips::Strips;
 use kernels::gaussian_pool::strips::walk::WalkPlan;
-use kernels::gaussian_pool::strips::{
-    BACKWARD_BLOCK, FORWARD_BLOCK, GaussianPoolBackwardParametersStrips, GaussianPoolBackwardStrips,
-    GaussianPoolForwardStrips, PARAMETERS_BLOCK, Plan as StripsPlan, Strips,
-};
 use kernels::gaussian_pool::{
     Axis, BLOCK, DERIVATIVES_ENTRY, GaussianPoolBackward, GaussianPoolBackwardParameters, GaussianPoolForward,
     GaussianPoolWeights, Geometry, MAX_LANES, SUMS_PER_GAUSSIAN, WEIGHTS_BLOCK, WEIGHTS_PER_BLOCK, backward_columns,
@@ -53,21 +51,6 @@ macro_rules! for_layout {
                 const $nhwc: bool = true;
                 $body
             }
-        }
-    };
-}
-
-/// Runs a block with `$stride` as the parameter of that name of the kernels by strips.
-macro_rules! for_stride {
-    ($axes:expr, $stride:ident, $body:expr) => {
-        for_stride!(@ $axes[0].stride, $stride, $body; (1): 1, (2): 2, (_): 3)
-    };
-    (@ $step:expr, $stride:ident, $body:expr; $(($s:pat): $a:literal),*) => {
-        match $step {
-            $($s => {
-                const $stride: u32 = $a;
-                $body
-            })*
         }
     };
 }
@@ -117,7 +100,7 @@ impl<T: Real> OnGpu for Forward<'_, T> {
         if let Some(walk) = columns::launch(plan, WalkPlan::forward(&geometry, variances)) {
             return self.by_columns(gpu, geometry, walk);
         }
-        if let Some(by_strips) = strips(plan, Strips::forward(&geometry, variances)) {
+        if let Some(by_strips) = strips::plan(plan, Strips::forward(&geometry, variances)) {
             return self.by_strips(gpu, geometry, by_strips);
         }
         let [table_y, table_x] = tables(plan, 1);
@@ -133,24 +116,6 @@ impl<T: Real> OnGpu for Forward<'_, T> {
                 let launch = GaussianPoolForward::<S, NHWC> { x, weights_y, weights_x, y, geometry };
                 // SAFETY: `x` and `y` have the shapes and the layout that `geometry` was made of, the tables were just
                 // written for it, and the grid has a block for each tile.
-                unsafe { gpu.launch(dims, launch) }
-            })
-        })
-    }
-}
-
-impl<T: Real> Forward<'_, T> {
-    fn by_strips(self, gpu: &Gpu, geometry: Geometry, launch: StripsPlan) -> Result<()> {
-        let op = self.plan.op;
-        for_storage!(T as S, op, "x", gpu, {
-            let (x, y) = (self.x.gpu::<S>(op, "x")?, self.y.gpu_mut::<S>(op, "y")?);
-            let (mean, var) = (self.mean.gpu::<f32>(op, "mean")?, self.var.gpu::<f32>(op, "var")?);
-            let (dims, strips) = (dims(launch, FORWARD_BLOCK), launch.strips);
-            let _why = why_strips(&geometry);
-            for_stride!(geometry.axes, STRIDE, {
-                let launch = GaussianPoolForwardStrips::<S, STRIDE> { x, mean, var, y, geometry, strips };
-                // SAFETY: `x` and `y` have the shapes and the layout that `geometry` was made of, and the parameters theirs;
-                // the grid and the shared memory are the plan's.
                 unsafe { gpu.launch(dims, launch) }
             })
         })
@@ -211,7 +176,7 @@ impl<T: Real> OnGpu for Backward<'_, T> {
             return self.by_columns(gpu, geometry, walk);
         }
         let of_strips = Strips::backward(&geometry, variances, each);
-        if let Some(by_strips) = strips(plan, of_strips) {
+        if let Some(by_strips) = strips::plan(plan, of_strips) {
             return self.by_strips(gpu, geometry, by_strips);
         }
         let entry = if parameters { DERIVATIVES_ENTRY } else { 1 };
@@ -259,62 +224,6 @@ impl<T: Real> OnGpu for Backward<'_, T> {
     }
 }
 
-impl<T: Real> Backward<'_, T> {
-    fn by_strips(self, gpu: &Gpu, geometry: Geometry, launch: StripsPlan) -> Result<()> {
-        let plan = &self.plan;
-        let op = plan.op;
-        let parameters = self.dmean.is_some() || self.dvar.is_some();
-        let parts = if parameters { launch.blocks as usize * plan.kernels * SUMS_PER_GAUSSIAN as usize } else { 0 };
-        let mut workspace = gpu.workspace(parts)?;
-        let mut sums = workspace.as_slice_mut();
-        let (dims, strips) = (dims(launch, if parameters { PARAMETERS_BLOCK } else { BACKWARD_BLOCK }), launch.strips);
-        let why = why_strips(&geometry);
-        for_storage!(T as S, op, "x", gpu, {
-            let dy = self.dy.gpu::<S>(op, "dy")?;
-            let (mut dx, dx_beta) = match self.dx {
-                Some(out) => (Some(out.tensor.gpu_mut::<S>(op, "dx")? as &mut dyn DeviceMemory<S>), out.beta as f32),
-                None => (None, 0.0),
-            };
-            let x = self.x.gpu::<S>(op, "x")?;
-            let (mean, var) = (self.mean.gpu::<f32>(op, "mean")?, self.var.gpu::<f32>(op, "var")?);
-            for_stride!(geometry.axes, STRIDE, {
-                if parameters {
-                    let sums = &mut sums;
-                    let launch = GaussianPoolBackwardParametersStrips::<S, STRIDE> {
-                        x,
-                        dy,
-                        mean,
-                        var,
-                        dx,
-                        dx_beta,
-                        sums,
-                        geometry,
-                        strips,
-                    };
-                    // SAFETY: `x`, `dy` and `dx` have the shapes and the layout that `geometry` was made of, and the
-                    // parameters theirs; `sums` has four elements for each Gaussian of each block; the grid and the shared
-                    // memory are the plan's.
-                    unsafe { gpu.launch(dims, launch) }
-                } else {
-                    let Some(dx) = dx.take() else { return Ok(()) };
-                    let launch =
-                        GaussianPoolBackwardStrips::<S, STRIDE> { dy, mean, var, dx, dx_beta, geometry, strips };
-                    // SAFETY: as above.
-                    unsafe { gpu.launch(dims, launch) }
-                }
-            })
-        })?;
-        drop(why);
-        if !parameters {
-            return Ok(());
-        }
-        // One set of parameters: all blocks' sums are its. A set for each channel: a block has one plane.
-        let planes = launch.blocks as u32 / strips.tiles;
-        let geometry = Geometry { planes, tiles: [strips.tiles, 1], ..geometry };
-        sum_parameters(gpu, plan, self.dmean, self.dvar, &sums, geometry)
-    }
-}
-
 /// Says of launches, until what is returned is dropped, what window they are for and why by these kernels.
 fn because(plan: &Plan, why: &'static str) -> Because {
     explain::because(|| {
@@ -326,35 +235,12 @@ fn because(plan: &Plan, why: &'static str) -> Because {
     })
 }
 
-/// The plan by strips, if the kernels can and the grid has as many blocks.
-fn strips(plan: &Plan, launch: Option<StripsPlan>) -> Option<StripsPlan> {
-    let can = plan.layout == RowMajor && plan.planes() > 0;
-    launch.filter(|launch| can && launch.blocks <= MAX_COUNT as u64)
-}
-
-/// Why strips were chosen.
-fn why_strips(geometry: &Geometry) -> Because {
-    explain::because(|| {
-        let why = match (geometry.axes.iter().any(|axis| axis.cases > 1), geometry.kernels) {
-            (true, _) => "windows that the padding cuts off have weights of their own",
-            (false, 1) => "no kernel down columns has windows of this size",
-            (false, _) => "no kernel down columns has windows of this size, or as many Gaussians a map with gradients",
-        };
-        format!("{}: by strips of windows: {why}", window(geometry))
-    })
-}
-
 /// The window and the image, in words.
 pub(super) fn window(geometry: &Geometry) -> String {
     let pair = |of: fn(&Axis) -> u32| geometry.axes.each_ref().map(|axis| of(axis).to_string()).join("x");
     let [size, stride, padding] = [pair(|axis| axis.size), pair(|axis| axis.stride), pair(|axis| axis.padding)];
     let kernels = geometry.kernels;
     format!("window {size} stride {stride} padding {padding} over {}, {kernels} a map", pair(|axis| axis.image))
-}
-
-/// The shape of a launch by strips.
-fn dims(launch: StripsPlan, threads: u32) -> LaunchDims {
-    LaunchDims::new(launch.blocks as u32, threads).with_shared(launch.shared_bytes)
 }
 
 /// Neighbouring channels that a block takes: all that there are up to a warp's lanes; of more, as many as leave at most a

@@ -1,7 +1,5 @@
 //! Launches of the backward kernels for larger windows three apart, of planes that follow each other.
 
-use std::marker::PhantomData;
-
 use cuda_std::launch::LaunchDims;
 use kernels::band::spread::Spread;
 use kernels::gaussian_pool::Geometry;
@@ -10,6 +8,7 @@ use kernels::window::{Nchw, Window};
 
 use super::super::Backward;
 use super::super::plan::Plan;
+use super::patches::of_planes;
 use crate::Layout::RowMajor;
 use crate::device::{Gpu, for_storage};
 use crate::ops::window::band_dims;
@@ -38,18 +37,7 @@ pub(super) fn backward(plan: &Plan, geometry: &Geometry, dtype: DType) -> Option
 
 /// The window as kernels of planes that follow each other take it.
 pub(super) fn window(geometry: &Geometry) -> Window<Nchw> {
-    let [y, x] = &geometry.axes;
-    Window {
-        planes: geometry.planes,
-        channels: 1,
-        input: [y.image, x.image],
-        output: [y.output, x.output],
-        size: [y.size, x.size],
-        stride: [y.stride, x.stride],
-        padding: [y.padding, x.padding],
-        dilation: [1; 2],
-        order: PhantomData,
-    }
+    of_planes(geometry, [geometry.planes, 1])
 }
 
 const WHY: &str = "by meshes of 3x3 inputs, for windows of a size compiled in and weights that all channels share";

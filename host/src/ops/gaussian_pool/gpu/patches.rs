@@ -6,7 +6,7 @@ use cuda_std::launch::LaunchDims;
 use kernels::gaussian_pool::patches::{GaussianPoolBackwardPatches, GaussianPoolForwardPatches, PATCHES_SHARED_BYTES};
 use kernels::gaussian_pool::{Axis, Geometry};
 use kernels::patch::Patches;
-use kernels::window::{Nhwc, Window};
+use kernels::window::{Nhwc, Order, Window};
 
 use super::super::plan::Plan;
 use super::super::{Backward, Forward};
@@ -54,10 +54,15 @@ fn of(
 
 /// The window as kernels by patches and by vectors take it: their planes are images.
 pub(super) fn window(geometry: &Geometry) -> Window<Nhwc> {
+    of_planes(geometry, [geometry.planes / geometry.channels, geometry.channels])
+}
+
+/// The window over so many planes of so many channels.
+pub(super) fn of_planes<L: Order>(geometry: &Geometry, [planes, channels]: [u32; 2]) -> Window<L> {
     let [y, x] = &geometry.axes;
     Window {
-        planes: geometry.planes / geometry.channels,
-        channels: geometry.channels,
+        planes,
+        channels,
         input: [y.image, x.image],
         output: [y.output, x.output],
         size: [y.size, x.size],
