@@ -1,5 +1,7 @@
 //! Element types of tensors.
 
+mod convert;
+
 use std::fmt::{Debug, Display};
 use std::iter::Sum;
 
@@ -120,6 +122,10 @@ pub trait Real: Element + Display {
     fn of(v: f64) -> Self;
     /// The same value as `f64`.
     fn f64(self) -> f64;
+    /// [`Real::widen`] for each of `values`, which are as many as `out`: quicker than one by one.
+    fn widen_all(values: &[Self], out: &mut [Self::Compute]);
+    /// [`Real::narrow`] for each of `values`, which are as many as `out`: quicker than one by one.
+    fn narrow_all(values: &[Self::Compute], out: &mut [Self]);
     /// The same memory as what arithmetic takes, where that is this very type: nothing to convert, nothing to copy.
     fn as_compute(values: &[Self]) -> Option<&[Self::Compute]>;
     /// As [`Real::as_compute`], to be written.
@@ -155,6 +161,12 @@ macro_rules! compute {
             fn f64(self) -> f64 {
                 self.into()
             }
+            fn widen_all(values: &[Self], out: &mut [Self]) {
+                out.copy_from_slice(values);
+            }
+            fn narrow_all(values: &[Self], out: &mut [Self]) {
+                out.copy_from_slice(values);
+            }
             fn as_compute(values: &[Self]) -> Option<&[Self]> {
                 Some(values)
             }
@@ -169,7 +181,7 @@ macro_rules! compute {
 compute!(f32 f64);
 
 macro_rules! half {
-    ($($t:ident: $widen:path, $narrow:path, $epsilon:expr, $min_positive:expr;)*) => {$(
+    ($($t:ident: $widen:path, $narrow:path, $widen_all:path, $narrow_all:path, $epsilon:expr, $min_positive:expr;)*) => {$(
         impl Real for $t {
             type Compute = f32;
             const EPSILON: f64 = $epsilon;
@@ -192,6 +204,14 @@ macro_rules! half {
             fn f64(self) -> f64 {
                 self.to_f64()
             }
+            fn widen_all(values: &[Self], out: &mut [f32]) {
+                assert_eq!(values.len(), out.len(), "one for each");
+                $widen_all(values, out);
+            }
+            fn narrow_all(values: &[f32], out: &mut [Self]) {
+                assert_eq!(values.len(), out.len(), "one for each");
+                $narrow_all(values, out);
+            }
             fn as_compute(_: &[Self]) -> Option<&[f32]> {
                 None
             }
@@ -202,6 +222,7 @@ macro_rules! half {
     )*};
 }
 half! {
-    f16: float::f16_to_f32, float::f32_to_f16, 1.0 / 1024.0, 6.103515625e-5;
-    bf16: float::bf16_to_f32, float::f32_to_bf16, 1.0 / 128.0, f32::MIN_POSITIVE as f64;
+    f16: float::f16_to_f32, float::f32_to_f16, convert::widen_f16, convert::narrow_f16, 1.0 / 1024.0, 6.103515625e-5;
+    bf16: float::bf16_to_f32, float::f32_to_bf16, convert::widen_each, convert::narrow_each, 1.0 / 128.0,
+        f32::MIN_POSITIVE as f64;
 }

@@ -1,11 +1,12 @@
 //! The CPU as a device.
 
+use std::iter;
 use std::sync::Arc;
 
-use multiversion::multiversion;
 use rayon::prelude::*;
 
 use super::allocator::{Allocation, Allocator};
+use super::convert::{accumulate, map_all, map_all_in_place};
 use super::memory::{HostMemory, vec_of};
 use super::tasks::Tasks;
 use crate::{Element, Out, Real, Result};
@@ -94,10 +95,7 @@ impl Cpu {
         let beta = T::Compute::of(beta);
         out.par_chunks_mut(CHUNK).enumerate().run(1, |(chunk, out)| {
             let inputs = inputs.map(|input| &input[chunk * CHUNK..][..out.len()]);
-            for (i, out) in out.iter_mut().enumerate() {
-                let result = f(inputs.map(|input| input[i].widen()));
-                accumulate(out, result, beta);
-            }
+            map_all(out, beta, inputs, |_| iter::repeat(()), |inputs, ()| f(inputs));
         });
     }
 
@@ -149,36 +147,6 @@ impl Cpu {
 
     /// `out[i] = f(out[i])` for every `i`, over all threads.
     pub fn map_in_place<T: Real>(&self, out: &mut [T], f: impl Fn(T::Compute) -> T::Compute + Sync) {
-        out.par_chunks_mut(CHUNK).run(1, |out| out.iter_mut().for_each(|out| *out = T::narrow(f(out.widen()))));
+        out.par_chunks_mut(CHUNK).run(1, |out| map_all_in_place(out, |_| iter::repeat(()), |x, ()| f(x)));
     }
-}
-
-/// [`accumulate`] for each of `out`.
-#[multiversion(targets("x86_64+avx2"))]
-pub(crate) fn accumulate_all<T: Real>(out: &mut [T], results: &[T::Compute], beta: T::Compute) {
-    for (out, result) in out.iter_mut().zip(results) {
-        accumulate(out, *result, beta);
-    }
-}
-
-/// `values`, to compute with: themselves where that is their type, else converted once, in `room`.
-pub(crate) fn widened<'a, T: Real>(values: &'a [T], room: &'a mut Vec<T::Compute>) -> &'a [T::Compute] {
-    if let Some(values) = T::as_compute(values) {
-        return values;
-    }
-    room.resize(values.len(), T::Compute::of(0.0));
-    widen_all(room, values);
-    room
-}
-
-#[multiversion(targets("x86_64+avx2"))]
-fn widen_all<T: Real>(out: &mut [T::Compute], values: &[T]) {
-    out.iter_mut().zip(values).for_each(|(out, value)| *out = value.widen());
-}
-
-/// `out = result + beta * out`, rounded to `T` once; with `beta = 0`, `out` is not read.
-#[inline(always)]
-pub fn accumulate<T: Real>(out: &mut T, result: T::Compute, beta: T::Compute) {
-    let zero = <T::Compute as num_traits::Zero>::zero();
-    *out = T::narrow(if beta == zero { result } else { result + beta * out.widen() });
 }

@@ -1,6 +1,7 @@
 //! Where tensors live and passes run. No op is named here.
 
 pub(crate) mod allocator;
+pub(crate) mod convert;
 mod cpu;
 pub(crate) mod explain;
 mod gpu;
@@ -11,8 +12,9 @@ use std::fmt::{Display, Formatter};
 use std::str::FromStr;
 
 pub use allocator::{Allocator, Foreign, Request};
-pub use cpu::{Cpu, accumulate};
-pub(crate) use cpu::{accumulate_all, widened};
+pub use convert::accumulate;
+pub(crate) use convert::{accumulate_all, rounding, widened};
+pub use cpu::Cpu;
 pub use gpu::{Gpu, GpuBuffer, GpuOptions, GpuSlice, GpuSliceMut, Graph, KernelModule, Mark, Workspace, tiles};
 
 /// What driver and GPUs this machine has ([`presence`]), and which PTX a GPU takes.

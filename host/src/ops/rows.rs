@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use super::window::Windows;
 use crate::Real;
-use crate::device::accumulate_all;
+use crate::device::rounding;
 use crate::device::tasks::Tasks;
 
 /// Elements of a row of outputs at which the same column of the window is at every `stride`th element of a row of inputs,
@@ -89,18 +89,6 @@ pub(crate) fn rows_per_task(line: usize) -> usize {
     (TASK / line).max(1)
 }
 
-/// `out = f's results`, rounded once: `f` gets memory for them, `out` itself where its elements are what is computed with,
-/// else `room`. It has to write all of it.
-#[inline(always)]
-pub(crate) fn rounding<T: Real>(out: &mut [T], room: &mut Vec<T::Compute>, f: impl FnOnce(&mut [T::Compute])) {
-    if let Some(out) = T::as_compute_mut(out) {
-        return f(out);
-    }
-    room.resize(out.len(), T::Compute::of(0.0));
-    f(room);
-    accumulate_all(out, room, T::Compute::of(0.0));
-}
-
 /// `dx = result + beta * dx`, with the result of `f` for bands of whole rows of the windows' planes of inputs.
 ///
 /// `f` gets the plane, its rows in this band, and zeros to add the result to: with `beta = 0` these are `dx` itself where
@@ -117,16 +105,10 @@ pub(crate) fn for_each_band<T: Real>(
     let band = rows_per_task(line).min(height);
     let one = |room: &mut Vec<T::Compute>, plane: usize, first: usize, dx: &mut [T]| {
         let rows = first..first + dx.len() / line;
-        if beta == zero
-            && let Some(dx) = T::as_compute_mut(dx)
-        {
+        rounding(dx, beta, room, |dx| {
             dx.fill(zero);
-            return f(plane, rows, dx);
-        }
-        room.clear();
-        room.resize(dx.len(), zero);
-        f(plane, rows, room);
-        accumulate_all(dx, room, beta);
+            f(plane, rows, dx);
+        });
     };
     dx.par_chunks_mut(plane).enumerate().run_with(TASK.div_ceil(plane), Vec::new, |room, (plane, dx)| {
         if band == height {

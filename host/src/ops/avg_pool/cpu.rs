@@ -5,8 +5,8 @@ use smallvec::SmallVec;
 
 use super::{Averages, Backward, Forward};
 use crate::device::tasks::Tasks;
-use crate::device::{Cpu, OnCpu};
-use crate::ops::rows::{for_each_band, rounding, rows_per_task, zip_strided};
+use crate::device::{Cpu, OnCpu, rounding};
+use crate::ops::rows::{for_each_band, rows_per_task, zip_strided};
 use crate::{Compute, Real, Result};
 
 /// Elements of a plane of the input up to which loops over its lines take longer than going from window to window.
@@ -88,7 +88,7 @@ impl<T: Real> OnCpu for Forward<'_, T> {
                     let line = &x[(plane * height + row) * line..][..line];
                     sums.iter_mut().zip(line).for_each(|(sum, x)| *sum += x.widen());
                 }
-                rounding(y, room, |y| {
+                rounding(y, T::Compute::of(0.0), room, |y| {
                     y.fill(zero);
                     for run in &runs {
                         let y = y[run.outputs.clone()].iter_mut();

@@ -6,9 +6,9 @@ use rayon::prelude::*;
 
 use super::{FlatIndices, Forward, Indices, Windows};
 use crate::device::tasks::Tasks;
-use crate::device::{Cpu, OnCpu};
+use crate::device::{Cpu, OnCpu, rounding};
 use crate::ops::route::for_indices;
-use crate::ops::rows::{Runs, rounding, rows_per_task, zip_strided};
+use crate::ops::rows::{Runs, rows_per_task, zip_strided};
 use crate::{Compute, Real, Result};
 
 impl<T: Real> OnCpu for Forward<'_, T> {
@@ -27,7 +27,7 @@ impl<T: Real> OnCpu for Forward<'_, T> {
 fn maxima<T: Real>(windows: &Windows, x: &[T], y: &mut [T]) {
     let (columns, line) = (Columns::new(windows), windows.output_line());
     y.par_chunks_mut(line).enumerate().run_with(rows_per_task(line), Vec::new, |room, (row, y)| {
-        rounding(y, room, |y| {
+        rounding(y, T::Compute::of(0.0), room, |y| {
             y.fill(T::Compute::neg_infinity());
             if columns.few {
                 return columns.scan(windows, x, row, |output, _, x| {
@@ -57,7 +57,7 @@ fn maxima_and_indices<T: Real, P: Position>(windows: &Windows, x: &[T], y: &mut 
             for (best, first) in best.iter_mut().zip(&columns.first) {
                 *best = first_row as u32 + first;
             }
-            rounding(y, room, |y| {
+            rounding(y, T::Compute::of(0.0), room, |y| {
                 y.fill(T::Compute::neg_infinity());
                 if columns.few {
                     return columns.scan(windows, x, row, |output, position, x| {

@@ -7,8 +7,9 @@ use multiversion::multiversion;
 use rayon::prelude::*;
 
 use super::{Backward, Forward, Layout};
+use crate::device::convert::{accumulate, blocks, each, map_all, map_all_in_place, rounding, widened};
 use crate::device::tasks::Tasks;
-use crate::device::{Cpu, OnCpu, accumulate};
+use crate::device::{Cpu, OnCpu};
 use crate::{Compute, Out, Real, Result};
 
 /// Elements that one task takes, about; also the unit of the fixed order in which `dalpha` is summed.
@@ -112,8 +113,8 @@ impl<T: Real> OnCpu for Forward<'_, T> {
                 let y = &mut y[places.start - first..places.end - first];
                 let x = x.map(|x| &x[places]);
                 match slope {
-                    Slope::One(alpha) => values(y, x, iter::repeat(alpha)),
-                    Slope::Each(alphas) => values(y, x, alphas.iter().copied()),
+                    Slope::One(alpha) => values(y, x, |_| iter::repeat(alpha)),
+                    Slope::Each(alphas) => values(y, x, |places| alphas[places].iter().copied()),
                 }
             }
         });
@@ -121,19 +122,10 @@ impl<T: Real> OnCpu for Forward<'_, T> {
     }
 }
 
-#[multiversion(targets("x86_64+avx2"))]
-fn values<T: Real>(y: &mut [T], x: Option<&[T]>, alphas: impl Iterator<Item = T::Compute>) {
+fn values<T: Real, A: Iterator<Item = T::Compute>>(y: &mut [T], x: Option<&[T]>, alphas: impl Fn(Range<usize>) -> A) {
     match x {
-        Some(x) => {
-            for ((y, x), alpha) in y.iter_mut().zip(x).zip(alphas) {
-                *y = T::narrow(slope(x.widen(), alpha) * x.widen());
-            }
-        }
-        None => {
-            for (y, alpha) in y.iter_mut().zip(alphas) {
-                *y = T::narrow(slope(y.widen(), alpha) * y.widen());
-            }
-        }
+        Some(x) => map_all(y, T::Compute::of(0.0), [x], alphas, |[x], alpha| slope(x, alpha) * x),
+        None => map_all_in_place(y, alphas, |x, alpha| slope(x, alpha) * x),
     }
 }
 
@@ -181,22 +173,30 @@ impl<T: Real> Pass<'_, T> {
     /// The gradient of some elements, and the sums for the slopes: one for each segment, or one for each of a row's elements.
     fn task(&self, elements: Range<usize>, mut dx: Option<&mut [T]>) -> Vec<f64> {
         let first = elements.start;
-        let mut sums = Vec::new();
-        for (slope, places) in self.slopes.segments(elements) {
-            let (x, dy) = (&self.x[places.clone()], &self.dy[places.clone()]);
-            if let Some(dx) = &mut dx {
-                let dx = &mut dx[places.start - first..places.end - first];
-                match slope {
-                    Slope::One(alpha) => gradient(dx, x, dy, iter::repeat(alpha), self.beta),
-                    Slope::Each(alphas) => gradient(dx, x, dy, alphas.iter().copied(), self.beta),
+        let (mut sums, mut x_room, mut dy_room, mut dx_room) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        for (slopes, segment) in self.slopes.segments(elements) {
+            if self.sums {
+                match slopes {
+                    Slope::One(_) => sums.push(0.0),
+                    Slope::Each(alphas) => sums.resize(alphas.len().max(sums.len()), 0.0),
                 }
             }
-            match slope {
-                _ if !self.sums => {}
-                Slope::One(_) => sums.push(sum(x, dy)),
-                Slope::Each(alphas) => {
-                    sums.resize(alphas.len().max(sums.len()), 0.0);
-                    add_terms(&mut sums, x, dy);
+            for block in blocks(segment.len()) {
+                let places = segment.start + block.start..segment.start + block.end;
+                let x = widened(&self.x[places.clone()], &mut x_room);
+                let dy = widened(&self.dy[places.clone()], &mut dy_room);
+                if let Some(dx) = &mut dx {
+                    let gradient = |[x, dy]: [_; 2], alpha| slope(x, alpha) * dy;
+                    let dx = &mut dx[places.start - first..places.end - first];
+                    rounding(dx, self.beta, &mut dx_room, |dx| match slopes {
+                        Slope::One(alpha) => each(dx, [x, dy], iter::repeat(alpha), gradient),
+                        Slope::Each(alphas) => each(dx, [x, dy], alphas[block.clone()].iter().copied(), gradient),
+                    });
+                }
+                match slopes {
+                    _ if !self.sums => {}
+                    Slope::One(_) => sums.last_mut().into_iter().for_each(|last| *last += sum(x, dy)),
+                    Slope::Each(_) => add_terms(&mut sums[block], x, dy),
                 }
             }
         }
@@ -204,23 +204,16 @@ impl<T: Real> Pass<'_, T> {
     }
 }
 
-#[multiversion(targets("x86_64+avx2"))]
-fn gradient<T: Real>(dx: &mut [T], x: &[T], dy: &[T], alphas: impl Iterator<Item = T::Compute>, beta: T::Compute) {
-    for ((dx, (x, dy)), alpha) in dx.iter_mut().zip(x.iter().zip(dy)).zip(alphas) {
-        accumulate(dx, slope(x.widen(), alpha) * dy.widen(), beta);
-    }
-}
-
 /// The part of an element in the gradient of its slope. NaN counts as not positive, so that it comes out as NaN.
 #[inline(always)]
-fn term<T: Real>(x: T, dy: T) -> f64 {
-    let product = x.widen().f64() * dy.widen().f64();
-    if x.widen() > T::Compute::of(0.0) { 0.0 } else { product }
+fn term<C: Compute>(x: C, dy: C) -> f64 {
+    let product = x.f64() * dy.f64();
+    if x > C::zero() { 0.0 } else { product }
 }
 
 /// The sum of all terms, over eight sums side by side so that it vectorises.
 #[multiversion(targets("x86_64+avx2"))]
-fn sum<T: Real>(x: &[T], dy: &[T]) -> f64 {
+fn sum<C: Compute>(x: &[C], dy: &[C]) -> f64 {
     let mut sums = [0.0; 8];
     let ((x, x_rest), (dy, dy_rest)) = (x.as_chunks::<8>(), dy.as_chunks::<8>());
     for (x, dy) in x.iter().zip(dy) {
@@ -233,7 +226,7 @@ fn sum<T: Real>(x: &[T], dy: &[T]) -> f64 {
 }
 
 #[multiversion(targets("x86_64+avx2"))]
-fn add_terms<T: Real>(sums: &mut [f64], x: &[T], dy: &[T]) {
+fn add_terms<C: Compute>(sums: &mut [f64], x: &[C], dy: &[C]) {
     for (sum, (&x, &dy)) in sums.iter_mut().zip(x.iter().zip(dy)) {
         *sum += term(x, dy);
     }
