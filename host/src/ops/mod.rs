@@ -5,6 +5,7 @@
 //! an [`Op`](crate::op::Op) of the functions.
 
 mod parts;
+mod pixels;
 mod route;
 mod rows;
 mod window;

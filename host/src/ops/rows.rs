@@ -62,8 +62,14 @@ impl Windows {
     /// with the position, the run of its outputs, and the input from the run's first element on. `runs` are
     /// [`Windows::runs`].
     #[inline(always)]
-    pub fn sweep<T>(&self, runs: &[Run], x: &[T], row: usize, mut f: impl FnMut(u32, &Run, &[T])) {
-        self.for_each_line(x, row, |i, line| {
+    pub fn sweep<T: Real>(
+        &self,
+        lines: &mut Lines<'_, T>,
+        runs: &[Run],
+        row: usize,
+        mut f: impl FnMut(u32, &Run, &[T::Compute]),
+    ) {
+        self.for_each_line(lines, row, |i, line| {
             for run in runs {
                 f((i * self.window.size[1] + run.column) as u32, run, &line[run.first..]);
             }
@@ -72,12 +78,56 @@ impl Windows {
 
     /// Calls `f` with each row inside the image of the windows of one row of the output, and that row of the input.
     #[inline(always)]
-    pub fn for_each_line<T>(&self, x: &[T], row: usize, mut f: impl FnMut(usize, &[T])) {
-        let (height, length) = (self.input[0], self.input_line());
+    pub fn for_each_line<T: Real>(
+        &self,
+        lines: &mut Lines<'_, T>,
+        row: usize,
+        mut f: impl FnMut(usize, &[T::Compute]),
+    ) {
+        let positions = self.positions_inside(0, row % self.output[0]);
+        positions.zip(lines.of_windows(self, row)).for_each(|(i, line)| f(i, line));
+    }
+
+    /// The rows of the input, counted over all planes, that the windows of one row of the output have inside the image.
+    fn rows_of(&self, row: usize) -> impl Iterator<Item = usize> {
         let (plane, row) = (row / self.output[0], row % self.output[0]);
-        for i in self.positions_inside(0, row) {
-            f(i, &x[(plane * height + self.coordinate(0, row, i)) * length..][..length]);
+        self.positions_inside(0, row).map(move |i| plane * self.input[0] + self.coordinate(0, row, i))
+    }
+}
+
+/// Rows of the input, to compute with. Those that have to be converted for that stay while other windows have them too.
+pub(crate) struct Lines<'a, T: Real> {
+    x: &'a [T],
+    line: usize,
+    /// Room for as many rows as windows span, and which it holds.
+    converted: Vec<T::Compute>,
+    held: Vec<Option<usize>>,
+}
+
+impl<'a, T: Real> Lines<'a, T> {
+    pub fn new(windows: &Windows, x: &'a [T]) -> Self {
+        let (line, height) = (windows.input_line(), windows.input[0]);
+        let span = ((windows.window.size[0] - 1) * windows.window.dilation[0] + 1).min(height);
+        let rows = if T::as_compute(x).is_some() { 0 } else { span };
+        Self { x, line, converted: vec![T::Compute::of(0.0); rows * line], held: vec![None; rows] }
+    }
+
+    /// Those that the windows of one row of the output have inside the image, from the top.
+    pub fn of_windows(&mut self, windows: &Windows, row: usize) -> impl Iterator<Item = &[T::Compute]> {
+        let (line, rooms) = (self.line, self.held.len());
+        if rooms > 0 {
+            for row in windows.rows_of(row) {
+                let room = row % rooms;
+                if self.held[room].replace(row) != Some(row) {
+                    T::widen_all(&self.x[row * line..][..line], &mut self.converted[room * line..][..line]);
+                }
+            }
         }
+        let (given, converted) = (T::as_compute(self.x), &self.converted);
+        windows.rows_of(row).map(move |row| match given {
+            Some(x) => &x[row * line..][..line],
+            None => &converted[row % rooms * line..][..line],
+        })
     }
 }
 

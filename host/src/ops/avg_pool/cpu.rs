@@ -1,12 +1,15 @@
 use std::ops::Range;
 
+use multiversion::multiversion;
 use rayon::prelude::*;
 use smallvec::SmallVec;
 
 use super::{Averages, Backward, Forward};
 use crate::device::tasks::Tasks;
 use crate::device::{Cpu, OnCpu, rounding};
-use crate::ops::rows::{for_each_band, rows_per_task, zip_strided};
+use crate::ops::pixels::{Pixel, blocks};
+use crate::ops::rows::{Lines, Run, rows_per_task, zip_strided};
+use crate::ops::window::Window;
 use crate::{Compute, Real, Result};
 
 /// Elements of a plane of the input up to which loops over its lines take longer than going from window to window.
@@ -35,6 +38,13 @@ impl Averages {
         let ([height, width], pixel) = (self.windows.output, self.windows.pixel());
         let across = (0..width).flat_map(|i| std::iter::repeat_n(self.factor(1, i), pixel));
         [(0..height).map(|i| self.factor(0, i)).collect(), across.collect()]
+    }
+
+    /// Whether it takes less to go from pixel to pixel of the output than to add up whole lines first, which are read and written
+    /// for each row of the windows, and then their columns.
+    fn by_pixels(&self) -> bool {
+        let Window { size: [height, width], stride, .. } = self.windows.window;
+        self.windows.pixel() > 1 && height * width <= 2 * (height * stride[1] + width)
     }
 
     /// The averages of a plane, window after window. Of a window each column is added up, then these: the order in which
@@ -76,31 +86,61 @@ impl<T: Real> OnCpu for Forward<'_, T> {
             each.run(rows_per_task(planes[0]), |(y, x)| averages.small_plane(&columns, x, y));
             return Ok(());
         }
-        let (runs, zero) = (averages.windows.runs(), T::Compute::of(0.0));
-        let [row_factors, factors] = averages.factors::<T::Compute>();
+        let (windows, runs, zero) = (&averages.windows, averages.windows.runs(), T::Compute::of(0.0));
+        let (factors, pixel) = (averages.factors::<T::Compute>(), windows.pixel());
+        let by_pixels = averages.by_pixels();
         y.par_chunks_mut(output_line).enumerate().run_with(
             rows_per_task(output_line),
-            || (vec![zero; line], Vec::new()),
-            |(sums, room), (row, y)| {
-                let (plane, row) = (row / output_height, row % output_height);
-                sums.fill(zero);
-                for row in averages.inside(0, row) {
-                    let line = &x[(plane * height + row) * line..][..line];
-                    sums.iter_mut().zip(line).for_each(|(sum, x)| *sum += x.widen());
-                }
-                rounding(y, T::Compute::of(0.0), room, |y| {
+            || (Lines::new(windows, x), vec![zero; line], Vec::new()),
+            |(lines, sums, room), (row, y)| {
+                let down = factors[0][row % output_height];
+                rounding(y, zero, room, |y| {
+                    if by_pixels {
+                        return windows.for_each_pixel(lines, row, |column, window| {
+                            let first = column * pixel;
+                            average_of_pixel(window, down * factors[1][first], &mut y[first..][..pixel]);
+                        });
+                    }
+                    sums.fill(zero);
+                    windows.for_each_line(lines, row, |_, line| {
+                        sums.iter_mut().zip(line).for_each(|(sum, x)| *sum += *x);
+                    });
                     y.fill(zero);
                     for run in &runs {
                         let y = y[run.outputs.clone()].iter_mut();
                         zip_strided(y, &sums[run.first..], run.stride, |y, sum| *y += sum);
                     }
-                    for (y, factor) in y.iter_mut().zip(&factors) {
-                        *y /= row_factors[row] * *factor;
-                    }
+                    y.iter_mut().zip(&factors[1]).for_each(|(y, across)| *y /= down * *across);
                 });
             },
         );
         Ok(())
+    }
+}
+
+/// The averages over a pixel's window. Each column is added up, then these: the order in which whole lines are.
+#[multiversion(targets("x86_64+avx2"))]
+fn average_of_pixel<C: Compute>(window: &Pixel<'_, C>, divisor: C, averages: &mut [C]) {
+    match averages.len() {
+        ..8 => average::<1, C>(window, divisor, averages),
+        8..32 => average::<8, C>(window, divisor, averages),
+        32.. => average::<32, C>(window, divisor, averages),
+    }
+}
+
+#[inline(always)]
+fn average<const BLOCK: usize, C: Compute>(window: &Pixel<'_, C>, divisor: C, averages: &mut [C]) {
+    for first in blocks::<BLOCK>(averages.len()) {
+        let mut sums = [C::zero(); BLOCK];
+        for (_, begin) in window.columns() {
+            let mut of_column = [C::zero(); BLOCK];
+            for line in window.lines {
+                let values = &line[begin + first..][..BLOCK];
+                of_column.iter_mut().zip(values).for_each(|(sum, value)| *sum += *value);
+            }
+            sums.iter_mut().zip(of_column).for_each(|(sum, of_column)| *sum += of_column);
+        }
+        averages[first..][..BLOCK].copy_from_slice(&sums.map(|sum| sum / divisor));
     }
 }
 
@@ -110,34 +150,100 @@ impl<T: Real> OnCpu for Backward<'_, T> {
         if dx.is_empty() {
             return Ok(());
         }
-        let (output_height, output_line) = (averages.windows.output[0], averages.windows.output_line());
-        let (line, runs, zero) = (averages.windows.input_line(), averages.windows.runs(), T::Compute::of(0.0));
-        let [row_factors, factors] = averages.factors::<T::Compute>();
-        for_each_band(dx, &averages.windows, self.dx.beta, |plane, band, dx| {
-            let mut shares = vec![zero; output_line];
-            let mut spread = vec![zero; line];
-            for row in averages.windows.outputs_over(0, &band) {
-                let dy = &dy[(plane * output_height + row) * output_line..][..output_line];
-                for (share, (dy, factor)) in shares.iter_mut().zip(dy.iter().zip(&factors)) {
-                    *share = dy.widen() / (row_factors[row] * *factor);
-                }
-                spread.fill(zero);
-                for run in &runs {
-                    let (cells, shares) = (&mut spread[run.first..], &shares[run.outputs.clone()]);
-                    let add = |(cell, share): (&mut T::Compute, &T::Compute)| *cell += *share;
-                    match run.stride {
-                        1 => cells.iter_mut().zip(shares).for_each(add),
-                        stride => cells.iter_mut().step_by(stride).zip(shares).for_each(add),
+        let (windows, line, beta) = (&averages.windows, averages.windows.input_line(), T::Compute::of(self.dx.beta));
+        let (factors, runs) = (averages.factors(), windows.runs());
+        dx.par_chunks_mut(line).enumerate().run_with(
+            rows_per_task(line),
+            || (Spreads::new(&averages, &factors, &runs, dy), Vec::new()),
+            |(spreads, room), (row, dx)| {
+                let (plane, row) = (row / windows.input[0], row % windows.input[0]);
+                rounding(dx, beta, room, |dx| {
+                    let mut first = true;
+                    for output in windows.outputs_over(0, &(row..row + 1)) {
+                        let shares = spreads.row(plane, output);
+                        if std::mem::take(&mut first) {
+                            dx.copy_from_slice(shares);
+                        } else {
+                            dx.iter_mut().zip(shares).for_each(|(dx, share)| *dx += *share);
+                        }
                     }
-                }
-                // The same share to each row that the windows cover, as far as it is of this band.
-                let covered = averages.inside(0, row);
-                for row in covered.start.max(band.start)..covered.end.min(band.end) {
-                    let line = &mut dx[(row - band.start) * line..][..line];
-                    line.iter_mut().zip(&spread).for_each(|(dx, share)| *dx += *share);
-                }
-            }
-        });
+                    if first {
+                        dx.fill(T::Compute::of(0.0));
+                    }
+                });
+            },
+        );
         Ok(())
     }
+}
+
+/// Rows of the output's gradients, each spread over the columns of the input: the same for all rows that its windows cover, for
+/// which it stays.
+struct Spreads<'a, T: Real> {
+    averages: &'a Averages,
+    factors: &'a [Vec<T::Compute>; 2],
+    runs: &'a [Run],
+    dy: &'a [T],
+    /// Of one row.
+    shares: Vec<T::Compute>,
+    /// Room for as many rows as there are over one of the input, and which it holds, counted over all planes.
+    spread: Vec<T::Compute>,
+    held: Vec<Option<usize>>,
+}
+
+impl<'a, T: Real> Spreads<'a, T> {
+    fn new(averages: &'a Averages, factors: &'a [Vec<T::Compute>; 2], runs: &'a [Run], dy: &'a [T]) -> Self {
+        let (windows, zero) = (&averages.windows, T::Compute::of(0.0));
+        let rows = windows.window.size[0].div_ceil(windows.window.stride[0]).min(windows.output[0]);
+        let shares = vec![zero; windows.output_line()];
+        Self {
+            averages,
+            factors,
+            runs,
+            dy,
+            shares,
+            spread: vec![zero; rows * windows.input_line()],
+            held: vec![None; rows],
+        }
+    }
+
+    /// What each window of a row of a plane's outputs gives one row of its inputs.
+    fn row(&mut self, plane: usize, output: usize) -> &[T::Compute] {
+        let windows = &self.averages.windows;
+        let (line, row) = (windows.input_line(), plane * windows.output[0] + output);
+        let room = row % self.held.len();
+        let spread = &mut self.spread[room * line..][..line];
+        if self.held[room].replace(row) != Some(row) {
+            let [down, across] = self.factors;
+            T::widen_all(&self.dy[row * self.shares.len()..][..self.shares.len()], &mut self.shares);
+            self.shares.iter_mut().zip(across).for_each(|(share, across)| *share /= down[output] * *across);
+            spread.fill(T::Compute::of(0.0));
+            for run in self.runs {
+                add_strided(&mut spread[run.first..], &self.shares[run.outputs.clone()], run.stride);
+            }
+        }
+        spread
+    }
+}
+
+/// Adds to every `stride`th of the cells, from the first on.
+#[multiversion(targets("x86_64+avx2"))]
+fn add_strided<C: Compute>(cells: &mut [C], shares: &[C], stride: usize) {
+    match stride {
+        1 => cells.iter_mut().zip(shares).for_each(|(cell, share)| *cell += *share),
+        2 => add_to_chunks::<2, C>(cells, shares),
+        3 => add_to_chunks::<3, C>(cells, shares),
+        _ => cells.iter_mut().step_by(stride).zip(shares).for_each(|(cell, share)| *cell += *share),
+    }
+}
+
+/// [`add_strided`] with a stride that is known when it is compiled.
+#[inline(always)]
+fn add_to_chunks<const STRIDE: usize, C: Compute>(cells: &mut [C], shares: &[C]) {
+    let (chunks, rest) = cells.as_chunks_mut::<STRIDE>();
+    // The last cell may have fewer neighbours.
+    if let ([cell, ..], Some(share)) = (rest, shares.get(chunks.len())) {
+        *cell += *share;
+    }
+    chunks.iter_mut().zip(shares).for_each(|(chunk, share)| chunk[0] += *share);
 }

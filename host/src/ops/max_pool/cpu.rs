@@ -1,14 +1,16 @@
 use std::hint::select_unpredictable;
 
 use kernels::window::Position;
+use multiversion::multiversion;
 use num_traits::Float;
 use rayon::prelude::*;
 
 use super::{FlatIndices, Forward, Indices, Windows};
 use crate::device::tasks::Tasks;
 use crate::device::{Cpu, OnCpu, rounding};
+use crate::ops::pixels::{Pixel, blocks};
 use crate::ops::route::for_indices;
-use crate::ops::rows::{Runs, rows_per_task, zip_strided};
+use crate::ops::rows::{Lines, Runs, rows_per_task, zip_strided};
 use crate::{Compute, Real, Result};
 
 impl<T: Real> OnCpu for Forward<'_, T> {
@@ -26,19 +28,25 @@ impl<T: Real> OnCpu for Forward<'_, T> {
 
 fn maxima<T: Real>(windows: &Windows, x: &[T], y: &mut [T]) {
     let (columns, line) = (Columns::new(windows), windows.output_line());
-    y.par_chunks_mut(line).enumerate().run_with(rows_per_task(line), Vec::new, |room, (row, y)| {
+    let room = || (Lines::new(windows, x), Vec::new());
+    y.par_chunks_mut(line).enumerate().run_with(rows_per_task(line), room, |(lines, room), (row, y)| {
         rounding(y, T::Compute::of(0.0), room, |y| {
+            if columns.pixel > 1 {
+                return windows.for_each_pixel(lines, row, |column, window| {
+                    greatest_of_pixel(window, [columns.pixel, 0], &mut y[column * columns.pixel..], &mut []);
+                });
+            }
             y.fill(T::Compute::neg_infinity());
             if columns.few {
-                return columns.scan(windows, x, row, |output, _, x| {
-                    if wins(x.widen(), y[output]) {
-                        y[output] = x.widen();
+                return columns.scan(windows, lines, row, |output, _, x| {
+                    if wins(x, y[output]) {
+                        y[output] = x;
                     }
                 });
             }
-            windows.sweep(&columns.runs, x, row, |_, run, line| {
+            windows.sweep(lines, &columns.runs, row, |_, run, line| {
                 zip_strided(y[run.outputs.clone()].iter_mut(), line, run.stride, |y, x| {
-                    *y = if wins(x.widen(), *y) { x.widen() } else { *y };
+                    *y = if wins(x, *y) { x } else { *y };
                 });
             });
         });
@@ -46,47 +54,96 @@ fn maxima<T: Real>(windows: &Windows, x: &[T], y: &mut [T]) {
 }
 
 fn maxima_and_indices<T: Real, P: Position>(windows: &Windows, x: &[T], y: &mut [T], indices: &mut [P]) {
-    let (columns, line) = (Columns::new(windows), windows.output_line());
+    let (columns, line, width) = (Columns::new(windows), windows.output_line(), windows.window.size[1]);
     let rows = y.par_chunks_mut(line).zip(indices.par_chunks_mut(line));
     // Positions are kept as wide as f32 while they may change, so that one vector mask chooses both.
-    rows.enumerate().run_with(
-        rows_per_task(line),
-        || (Vec::new(), vec![0u32; line]),
-        |(room, best), (row, (y, indices))| {
-            let first_row = windows.positions_inside(0, row % windows.output[0]).start * windows.window.size[1];
+    let room = || (Lines::new(windows, x), Vec::new(), vec![0u32; line]);
+    rows.enumerate().run_with(rows_per_task(line), room, |(lines, room, best), (row, (y, indices))| {
+        let first_row = windows.positions_inside(0, row % windows.output[0]).start * width;
+        rounding(y, T::Compute::of(0.0), room, |y| {
+            if columns.pixel > 1 {
+                return windows.for_each_pixel(lines, row, |column, window| {
+                    let (y, best) = (&mut y[column * columns.pixel..], &mut best[column * columns.pixel..]);
+                    greatest_of_pixel(window, [columns.pixel, width], y, best);
+                });
+            }
+            y.fill(T::Compute::neg_infinity());
             for (best, first) in best.iter_mut().zip(&columns.first) {
                 *best = first_row as u32 + first;
             }
-            rounding(y, T::Compute::of(0.0), room, |y| {
-                y.fill(T::Compute::neg_infinity());
-                if columns.few {
-                    return columns.scan(windows, x, row, |output, position, x| {
-                        if wins(x.widen(), y[output]) {
-                            (y[output], best[output]) = (x.widen(), position);
-                        }
-                    });
-                }
-                windows.sweep(&columns.runs, x, row, |position, run, line| {
-                    let (maxima, best) = (&mut y[run.outputs.clone()], &mut best[run.outputs.clone()]);
-                    take_greater(maxima, best, position, line, run.stride);
+            if columns.few {
+                return columns.scan(windows, lines, row, |output, position, x| {
+                    if wins(x, y[output]) {
+                        (y[output], best[output]) = (x, position);
+                    }
                 });
-            });
-            for (index, best) in indices.iter_mut().zip(best) {
-                *index = P::narrow(*best);
             }
-        },
-    );
+            windows.sweep(lines, &columns.runs, row, |position, run, line| {
+                let (maxima, best) = (&mut y[run.outputs.clone()], &mut best[run.outputs.clone()]);
+                take_greater(maxima, best, position, line, run.stride);
+            });
+        });
+        for (index, best) in indices.iter_mut().zip(best) {
+            *index = P::narrow(*best);
+        }
+    });
+}
+
+/// The maxima of a pixel's window, and their positions where there is room for them, of windows of this many columns.
+#[multiversion(targets("x86_64+avx2"))]
+fn greatest_of_pixel<C: Compute>(
+    window: &Pixel<'_, C>,
+    [channels, width]: [usize; 2],
+    maxima: &mut [C],
+    best: &mut [u32],
+) {
+    let maxima = &mut maxima[..channels];
+    match (channels, best.is_empty()) {
+        (..8, true) => greatest::<1, false, C>(window, width, maxima, best),
+        (..8, false) => greatest::<1, true, C>(window, width, maxima, best),
+        (..32, true) => greatest::<8, false, C>(window, width, maxima, best),
+        (..32, false) => greatest::<8, true, C>(window, width, maxima, best),
+        (_, true) => greatest::<32, false, C>(window, width, maxima, best),
+        (_, false) => greatest::<32, true, C>(window, width, maxima, best),
+    }
+}
+
+#[inline(always)]
+fn greatest<const BLOCK: usize, const INDICES: bool, C: Compute>(
+    window: &Pixel<'_, C>,
+    width: usize,
+    maxima: &mut [C],
+    best: &mut [u32],
+) {
+    let [rows, columns] = window.positions.each_ref().map(|positions| positions.start);
+    for first in blocks::<BLOCK>(maxima.len()) {
+        let (mut greatest, mut at) = ([C::neg_infinity(); BLOCK], [(rows * width + columns) as u32; BLOCK]);
+        for (i, line) in window.positions[0].clone().zip(window.lines) {
+            for (j, begin) in window.columns() {
+                let (values, position) = (&line[begin + first..][..BLOCK], (i * width + j) as u32);
+                for channel in 0..BLOCK {
+                    let take = wins(values[channel], greatest[channel]);
+                    greatest[channel] = select_unpredictable(take, values[channel], greatest[channel]);
+                    at[channel] = select_unpredictable(take, position, at[channel]);
+                }
+            }
+        }
+        maxima[first..][..BLOCK].copy_from_slice(&greatest);
+        if INDICES {
+            best[first..][..BLOCK].copy_from_slice(&at);
+        }
+    }
 }
 
 /// One position of a row of windows: what it holds, every `stride`th element of `line`, replaces the maxima where it wins.
 ///
 /// A function of its own: as its arguments the slices are known not to overlap, and the loop becomes vector instructions.
 #[inline(never)]
-fn take_greater<T: Real>(maxima: &mut [T::Compute], best: &mut [u32], position: u32, line: &[T], stride: usize) {
+fn take_greater<C: Compute>(maxima: &mut [C], best: &mut [u32], position: u32, line: &[C], stride: usize) {
     zip_strided(maxima.iter_mut().zip(best), line, stride, |(maximum, best), x| {
         // Branches, which the compiler makes of `if`, would be mispredicted and keep it from using vectors.
-        let take = wins(x.widen(), *maximum);
-        *maximum = select_unpredictable(take, x.widen(), *maximum);
+        let take = wins(x, *maximum);
+        *maximum = select_unpredictable(take, x, *maximum);
         *best = select_unpredictable(take, position, *best);
     });
 }
@@ -103,17 +160,19 @@ struct Columns {
     runs: Runs,
     /// For each output, the window's first column that is not left of the image.
     first: Vec<u32>,
+    /// Elements of a pixel.
+    pixel: usize,
     /// Whether there are fewer outputs than columns of the window, and so better one output after another.
     few: bool,
 }
 
 impl Columns {
     fn new(windows: &Windows) -> Self {
-        let (outputs, pixel) = (windows.output[1], windows.pixel());
         let first = |output| windows.positions_inside(1, output).start as u32;
         Self {
             runs: windows.runs(),
-            first: (0..outputs).flat_map(|output| std::iter::repeat_n(first(output), pixel)).collect(),
+            first: (0..windows.output[1]).map(first).collect(),
+            pixel: windows.pixel(),
             few: windows.few_outputs(),
         }
     }
@@ -121,8 +180,14 @@ impl Columns {
     /// Calls `f` for the elements of the windows of one row of the output, of pixels of one element, each window's in row-major
     /// order: with the output, the position and the element.
     #[inline(always)]
-    fn scan<T: Real>(&self, windows: &Windows, x: &[T], row: usize, mut f: impl FnMut(usize, u32, T)) {
-        windows.for_each_line(x, row, |i, line| {
+    fn scan<T: Real>(
+        &self,
+        windows: &Windows,
+        lines: &mut Lines<'_, T>,
+        row: usize,
+        mut f: impl FnMut(usize, u32, T::Compute),
+    ) {
+        windows.for_each_line(lines, row, |i, line| {
             for output in 0..windows.output[1] {
                 let columns = windows.positions_inside(1, output);
                 if columns.is_empty() {

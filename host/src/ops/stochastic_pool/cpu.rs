@@ -10,7 +10,7 @@ use super::{Advance, Forward, Inference, Windows};
 use crate::device::tasks::Tasks;
 use crate::device::{Cpu, OnCpu, accumulate_all};
 use crate::ops::route::for_indices;
-use crate::ops::rows::{Run, rows_per_task, zip_strided};
+use crate::ops::rows::{Lines, Run, rows_per_task, zip_strided};
 use crate::{Compute, DType, Real, Result};
 
 /// The same as the kernels', operation for operation: with 16 and 32 bits both draw the same.
@@ -38,12 +38,12 @@ fn draw<T: Real, P: Position>(windows: &Windows, state: &[u64], x: &[T], y: &mut
     let rows = y.par_chunks_mut(line).zip(indices.par_chunks_mut(line));
     rows.enumerate().run_with(
         rows_per_task(line),
-        || Row::new(line),
-        |row, (number, (y, indices))| {
+        || (Row::new(line), Lines::new(windows, x)),
+        |(row, lines), (number, (y, indices))| {
             row.uniforms(windows, state, number);
             if !few {
-                row.sums(windows, &runs, x, number);
-                row.draw(windows, &runs, x, number);
+                row.sums(windows, &runs, lines, number);
+                row.draw(windows, &runs, lines, number);
                 accumulate_all(y, &row.drawn, T::Compute::of(0.0));
                 indices.iter_mut().zip(&row.positions).for_each(|(index, position)| *index = P::narrow(*position));
             }
@@ -96,29 +96,29 @@ impl<C: Compute> Row<C> {
         }
     }
 
-    fn sums<T: Real<Compute = C>>(&mut self, windows: &Windows, runs: &[Run], x: &[T], number: usize) {
+    fn sums<T: Real<Compute = C>>(&mut self, windows: &Windows, runs: &[Run], lines: &mut Lines<'_, T>, number: usize) {
         self.sums.fill(C::zero());
-        windows.sweep(runs, x, number, |_, run, line| add(&mut self.sums[run.outputs.clone()], line, run.stride));
+        windows.sweep(lines, runs, number, |_, run, line| add(&mut self.sums[run.outputs.clone()], line, run.stride));
     }
 
     /// What is expected of a draw, by the sums.
-    fn mean<T: Real<Compute = C>>(&mut self, windows: &Windows, runs: &[Run], x: &[T], number: usize) {
+    fn mean<T: Real<Compute = C>>(&mut self, windows: &Windows, runs: &[Run], lines: &mut Lines<'_, T>, number: usize) {
         self.drawn.fill(C::zero());
-        windows.sweep(runs, x, number, |_, run, line| {
+        windows.sweep(lines, runs, number, |_, run, line| {
             let outputs = run.outputs.clone();
             add_expected(&mut self.drawn[outputs.clone()], &self.sums[outputs], line, run.stride);
         });
     }
 
     /// By the sums and the uniform numbers.
-    fn draw<T: Real<Compute = C>>(&mut self, windows: &Windows, runs: &[Run], x: &[T], number: usize) {
+    fn draw<T: Real<Compute = C>>(&mut self, windows: &Windows, runs: &[Run], lines: &mut Lines<'_, T>, number: usize) {
         self.drawn.fill(C::zero());
         self.so_far.fill(C::zero());
         self.positions.fill(windows.window.positions() as u32);
         for (until, (uniform, sum)) in self.until.iter_mut().zip(self.uniforms.iter().zip(&self.sums)) {
             *until = *uniform * *sum;
         }
-        windows.sweep(runs, x, number, |position, run, line| {
+        windows.sweep(lines, runs, number, |position, run, line| {
             let outputs = run.outputs.clone();
             let (so_far, until) = (&mut self.so_far[outputs.clone()], &self.until[outputs.clone()]);
             let drawn = (&mut self.drawn[outputs.clone()], &mut self.positions[outputs]);
@@ -129,10 +129,10 @@ impl<C: Compute> Row<C> {
 
 /// One position of a row of windows, added to `sum p_i a_i`.
 #[multiversion(targets("x86_64+avx2"))]
-fn add_expected<T: Real>(means: &mut [T::Compute], sums: &[T::Compute], line: &[T], stride: usize) {
-    let zero = T::Compute::of(0.0);
+fn add_expected<C: Compute>(means: &mut [C], sums: &[C], line: &[C], stride: usize) {
+    let zero = C::zero();
     zip_strided(means.iter_mut().zip(sums), line, stride, |(mean, sum), x| {
-        let weight = rectified(x.widen());
+        let weight = rectified(x);
         // A quotient first: squares would pass the largest float, or vanish.
         let expected = weight / *sum * weight;
         *mean += if *sum == zero { zero } else { expected };
@@ -149,8 +149,8 @@ fn uniforms<C: Compute>(out: &mut [C], [seed, offset]: [u64; 2], first: u64, ste
 
 /// One position of a row of windows, every `stride`th element of `line`, added to the sums.
 #[multiversion(targets("x86_64+avx2"))]
-fn add<T: Real>(sums: &mut [T::Compute], line: &[T], stride: usize) {
-    zip_strided(sums.iter_mut(), line, stride, |sum, x| *sum += rectified(x.widen()));
+fn add<C: Compute>(sums: &mut [C], line: &[C], stride: usize) {
+    zip_strided(sums.iter_mut(), line, stride, |sum, x| *sum += rectified(x));
 }
 
 /// One position of a row of windows is drawn where it has a weight and the sum of those before has not passed `until`: the
@@ -158,18 +158,18 @@ fn add<T: Real>(sums: &mut [T::Compute], line: &[T], stride: usize) {
 ///
 /// Not for AVX2, of whose masked stores the compiler makes use here: on some processors they take ten times as long as others.
 #[multiversion(targets("x86_64+sse4.1"))]
-fn pass<T: Real>(
-    (drawn, positions): (&mut [T::Compute], &mut [u32]),
-    so_far: &mut [T::Compute],
-    until: &[T::Compute],
+fn pass<C: Compute>(
+    (drawn, positions): (&mut [C], &mut [u32]),
+    so_far: &mut [C],
+    until: &[C],
     position: u32,
-    line: &[T],
+    line: &[C],
     stride: usize,
 ) {
     let outputs = drawn.iter_mut().zip(positions).zip(so_far).zip(until);
     zip_strided(outputs, line, stride, |(((drawn, drawn_at), so_far), until), x| {
-        let weight = rectified(x.widen());
-        let take = (*so_far <= *until) & (weight > T::Compute::of(0.0));
+        let weight = rectified(x);
+        let take = (*so_far <= *until) & (weight > C::zero());
         *drawn = select_unpredictable(take, weight, *drawn);
         *drawn_at = select_unpredictable(take, position, *drawn_at);
         *so_far += weight;
@@ -195,11 +195,11 @@ impl<T: Real> OnCpu for Inference<'_, T> {
             (windows.output_line(), windows.output[0], windows.runs(), windows.few_outputs());
         y.par_chunks_mut(line).enumerate().run_with(
             rows_per_task(line),
-            || Row::new(line),
-            |row, (number, y)| {
+            || (Row::new(line), Lines::new(windows, x)),
+            |(row, lines), (number, y)| {
                 if !few {
-                    row.sums(windows, &runs, x, number);
-                    row.mean(windows, &runs, x, number);
+                    row.sums(windows, &runs, lines, number);
+                    row.mean(windows, &runs, lines, number);
                     accumulate_all(y, &row.drawn, T::Compute::of(0.0));
                 }
                 for place in (0..line).filter(|place| few || is_special(row.sums[*place])) {
