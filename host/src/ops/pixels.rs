@@ -79,6 +79,7 @@ mod tests {
             Window::new([2, 3]).stride([2, 1]).ceil_mode(true),
             Window::new([7, 5]).stride([1, 1]).padding([3, 2]),
             Window::new([3, 2]).dilation([2, 3]),
+            Window::new([2, 2]).stride([2, 3]),
         ];
         for channels in [2, 3, 7, 8, 9, 31, 32, 33, 70] {
             let shape = [2, channels, 9, 11];
@@ -94,8 +95,8 @@ mod tests {
         Ok(())
     }
 
-    /// The bits of what passes give whose inputs are in a layout: maxima, their places, maxima alone, and for windows without dilation
-    /// averages by both divisors and the gradients of these, added to `x`.
+    /// The bits of what passes give whose inputs are in a layout: maxima, their places, maxima alone, and where gradients of the maxima
+    /// go; for windows without dilation averages by both divisors, and the gradients of these, added to `x`.
     fn results<T: Real>(x: &Tensor<T>, window: &Window, layout: Layout) -> Result<Vec<Vec<u64>>> {
         fn bits<E: Element>(tensor: &Tensor<E>) -> Result<Vec<u64>> {
             Ok(tensor.to_layout(Layout::RowMajor)?.to_vec()?.into_iter().map(Element::bits).collect())
@@ -104,6 +105,11 @@ mod tests {
         let max_pool::Output { y, indices } = max_pool::forward(&x, window)?;
         let places = max_pool::flat_indices(&indices, window, x.shape())?;
         let mut results = vec![bits(&y)?, bits(&places)?, bits(&max_pool::forward_inference(&x, window)?)?];
+        let [mut dx, mut sums] = [x.empty_like()?, Tensor::zeros(&Device::cpu(), x.shape())?.to_layout(layout)?];
+        max_pool::backward(&y, &indices, window, x.shape(), Out::write(&mut dx))?;
+        max_pool::backward(&y, &indices, window, x.shape(), Out::add(&mut sums))?;
+        results.push(bits(&dx)?);
+        assert!(results.last() == Some(&bits(&sums)?), "written and added to zeros, {window:?}");
         if window.dilation == [1, 1] {
             for divisor in [Divisor::default(), Divisor { count_include_pad: false, ..Divisor::default() }] {
                 let y = avg_pool::forward(&x, window, &divisor)?;

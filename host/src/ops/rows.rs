@@ -8,7 +8,6 @@ use smallvec::SmallVec;
 
 use super::window::Windows;
 use crate::Real;
-use crate::device::rounding;
 use crate::device::tasks::Tasks;
 
 /// Elements of a row of outputs at which the same column of the window is at every `stride`th element of a row of inputs,
@@ -89,7 +88,7 @@ impl Windows {
     }
 
     /// The rows of the input, counted over all planes, that the windows of one row of the output have inside the image.
-    fn rows_of(&self, row: usize) -> impl Iterator<Item = usize> {
+    fn rows_of(&self, row: usize) -> impl DoubleEndedIterator<Item = usize> + ExactSizeIterator {
         let (plane, row) = (row / self.output[0], row % self.output[0]);
         self.positions_inside(0, row).map(move |i| plane * self.input[0] + self.coordinate(0, row, i))
     }
@@ -99,73 +98,80 @@ impl Windows {
 pub(crate) struct Lines<'a, T: Real> {
     x: &'a [T],
     line: usize,
-    /// Room for as many rows as windows span, and which it holds.
+    /// Room for as many rows as windows span.
+    rooms: usize,
     converted: Vec<T::Compute>,
-    held: Vec<Option<usize>>,
+    /// The rows that are there, counted over all planes: each in the room of its number modulo the rooms.
+    held: Range<usize>,
 }
 
 impl<'a, T: Real> Lines<'a, T> {
     pub fn new(windows: &Windows, x: &'a [T]) -> Self {
         let (line, height) = (windows.input_line(), windows.input[0]);
         let span = ((windows.window.size[0] - 1) * windows.window.dilation[0] + 1).min(height);
-        let rows = if T::as_compute(x).is_some() { 0 } else { span };
-        Self { x, line, converted: vec![T::Compute::of(0.0); rows * line], held: vec![None; rows] }
+        let rooms = if T::as_compute(x).is_some() { 0 } else { span };
+        Self { x, line, rooms, converted: vec![T::Compute::of(0.0); rooms * line], held: 0..0 }
     }
 
     /// Those that the windows of one row of the output have inside the image, from the top.
     pub fn of_windows(&mut self, windows: &Windows, row: usize) -> impl Iterator<Item = &[T::Compute]> {
-        let (line, rooms) = (self.line, self.held.len());
-        if rooms > 0 {
-            for row in windows.rows_of(row) {
-                let room = row % rooms;
-                if self.held[room].replace(row) != Some(row) {
-                    T::widen_all(&self.x[row * line..][..line], &mut self.converted[room * line..][..line]);
-                }
-            }
+        let mut rows = windows.rows_of(row);
+        if let (1.., Some(first)) = (self.rooms, rows.next()) {
+            self.hold(first..rows.next_back().unwrap_or(first) + 1);
         }
-        let (given, converted) = (T::as_compute(self.x), &self.converted);
+        let (line, rooms, given, converted) = (self.line, self.rooms, T::as_compute(self.x), &self.converted);
         windows.rows_of(row).map(move |row| match given {
             Some(x) => &x[row * line..][..line],
             None => &converted[row % rooms * line..][..line],
         })
+    }
+
+    /// Converts those of these rows that are not there, as many at once as are neighbours.
+    fn hold(&mut self, rows: Range<usize>) {
+        let goes_on = self.held.contains(&rows.start);
+        let mut next = if goes_on { self.held.end } else { rows.start };
+        while next < rows.end {
+            let room = next % self.rooms;
+            let count = (rows.end - next).min(self.rooms - room);
+            let places = room * self.line..(room + count) * self.line;
+            T::widen_all(&self.x[next * self.line..][..count * self.line], &mut self.converted[places]);
+            next += count;
+        }
+        self.held = rows.start..next;
     }
 }
 
 /// Elements that one task on the CPU takes: long enough to hide the task's cost, short enough for its caches.
 const TASK: usize = 32 * 1024;
 
+/// Rows of inputs in a band, at least, for each row of a window.
+const TALL: usize = 3;
+
 /// Rows of as many elements that make one task; at least one.
 pub(crate) fn rows_per_task(line: usize) -> usize {
     (TASK / line).max(1)
 }
 
-/// `dx = result + beta * dx`, with the result of `f` for bands of whole rows of the windows' planes of inputs.
-///
-/// `f` gets the plane, its rows in this band, and zeros to add the result to: with `beta = 0` these are `dx` itself where
-/// its elements are what is computed with. Bands run on all threads. What a band is does not depend on the number of
-/// threads.
-pub(crate) fn for_each_band<T: Real>(
+/// Calls `f` for bands of whole rows of the windows' planes of inputs, on all threads: with something of its thread's, the plane,
+/// the band's rows in it, and these rows of `dx`. What a band is does not depend on the number of threads.
+pub(crate) fn for_each_band<T: Real, S: Default>(
     dx: &mut [T],
     windows: &Windows,
-    beta: f64,
-    f: impl Fn(usize, Range<usize>, &mut [T::Compute]) + Sync,
+    f: impl Fn(&mut S, usize, Range<usize>, &mut [T]) + Sync,
 ) {
-    let (line, zero, beta) = (windows.input_line(), T::Compute::of(0.0), T::Compute::of(beta));
+    let line = windows.input_line();
     let (height, plane) = (windows.input[0], windows.input[0].saturating_mul(line));
-    let band = rows_per_task(line).min(height);
-    let one = |room: &mut Vec<T::Compute>, plane: usize, first: usize, dx: &mut [T]| {
-        let rows = first..first + dx.len() / line;
-        rounding(dx, beta, room, |dx| {
-            dx.fill(zero);
-            f(plane, rows, dx);
-        });
-    };
-    dx.par_chunks_mut(plane).enumerate().run_with(TASK.div_ceil(plane), Vec::new, |room, (plane, dx)| {
+    // Windows that reach into several bands are gone over for each.
+    let band = rows_per_task(line).max(TALL * windows.window.size[0]).min(height);
+    dx.par_chunks_mut(plane).enumerate().run_with(TASK.div_ceil(plane), S::default, |state, (plane, dx)| {
         if band == height {
-            return one(room, plane, 0, dx);
+            return f(state, plane, 0..height, dx);
         }
         let bands = dx.par_chunks_mut(band * line).enumerate();
-        bands.run_with(1, Vec::new, |room, (index, dx)| one(room, plane, index * band, dx));
+        bands.run_with(1, S::default, |state, (index, dx)| {
+            let first = index * band;
+            f(state, plane, first..first + dx.len() / line, dx);
+        });
     });
 }
 

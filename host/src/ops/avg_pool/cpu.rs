@@ -5,8 +5,9 @@ use rayon::prelude::*;
 use smallvec::SmallVec;
 
 use super::{Averages, Backward, Forward};
+use crate::device::convert::{BLOCK, rounding, widened};
 use crate::device::tasks::Tasks;
-use crate::device::{Cpu, OnCpu, rounding};
+use crate::device::{Cpu, OnCpu};
 use crate::ops::pixels::{Pixel, blocks};
 use crate::ops::rows::{Lines, Run, rows_per_task, zip_strided};
 use crate::ops::window::Window;
@@ -47,24 +48,45 @@ impl Averages {
         self.windows.pixel() > 1 && height * width <= 2 * (height * stride[1] + width)
     }
 
+    /// Of each of a row's outputs, the columns of the input and the factor of its divisor.
+    fn columns<C: Compute>(&self) -> SmallVec<[(Range<usize>, C); 8]> {
+        (0..self.windows.output[1]).map(|i| (self.inside(1, i), self.factor(1, i))).collect()
+    }
+
+    /// The gradient of a plane's inputs, window after window.
+    fn small_plane_backward<C: Compute>(&self, columns: &[(Range<usize>, C)], dy: &[C], dx: &mut [C]) {
+        let line = self.windows.input_line();
+        dx.fill(C::zero());
+        for (row, dy) in dy.chunks_exact(columns.len()).enumerate() {
+            let (rows, down) = (self.inside(0, row), self.factor::<C>(0, row));
+            let dx = &mut dx[rows.start * line..rows.end * line];
+            for ((columns, across), dy) in columns.iter().zip(dy) {
+                let share = *dy / (down * *across);
+                for dx in dx.chunks_exact_mut(line) {
+                    dx[columns.clone()].iter_mut().for_each(|dx| *dx += share);
+                }
+            }
+        }
+    }
+
     /// The averages of a plane, window after window. Of a window each column is added up, then these: the order in which
     /// whole lines are.
-    fn small_plane<T: Real>(&self, columns: &[(Range<usize>, T::Compute)], x: &[T], y: &mut [T]) {
-        let (line, zero) = (self.windows.input_line(), T::Compute::of(0.0));
+    fn small_plane<C: Compute>(&self, columns: &[(Range<usize>, C)], x: &[C], y: &mut [C]) {
+        let (line, zero) = (self.windows.input_line(), C::zero());
         for (row, y) in y.chunks_exact_mut(columns.len()).enumerate() {
-            let (rows, down) = (self.inside(0, row), self.factor::<T::Compute>(0, row));
+            let (rows, down) = (self.inside(0, row), self.factor::<C>(0, row));
             let x = &x[rows.start * line..rows.end * line];
             for ((columns, across), y) in columns.iter().zip(y) {
                 let mut sum = zero;
                 for column in columns.clone() {
                     let (mut of_column, mut at) = (zero, column);
                     while let Some(x) = x.get(at) {
-                        of_column += x.widen();
+                        of_column += *x;
                         at += line;
                     }
                     sum += of_column;
                 }
-                *y = T::narrow(sum / (down * *across));
+                *y = sum / (down * *across);
             }
         }
     }
@@ -80,10 +102,15 @@ impl<T: Real> OnCpu for Forward<'_, T> {
         let (line, output_line) = (averages.windows.input_line(), averages.windows.output_line());
         let planes = [height.saturating_mul(line), output_height.saturating_mul(output_line)];
         if averages.windows.pixel() == 1 && planes[0] <= SMALL {
-            let columns = (0..output_line).map(|i| (averages.inside(1, i), averages.factor(1, i)));
-            let columns = columns.collect::<SmallVec<[_; 8]>>();
-            let each = y.par_chunks_mut(planes[1]).zip(x.par_chunks(planes[0]));
-            each.run(rows_per_task(planes[0]), |(y, x)| averages.small_plane(&columns, x, y));
+            let (columns, together) = (averages.columns(), BLOCK.div_ceil(planes[0]));
+            let each = y.par_chunks_mut(together * planes[1]).zip(x.par_chunks(together * planes[0]));
+            let room = || (Vec::new(), Vec::new());
+            each.run_with(rows_per_task(together * planes[0]), room, |(x_room, y_room), (y, x)| {
+                let x = widened(x, x_room).chunks_exact(planes[0]);
+                rounding(y, T::Compute::of(0.0), y_room, |y| {
+                    y.chunks_exact_mut(planes[1]).zip(x).for_each(|(y, x)| averages.small_plane(&columns, x, y));
+                });
+            });
             return Ok(());
         }
         let (windows, runs, zero) = (&averages.windows, averages.windows.runs(), T::Compute::of(0.0));
@@ -151,6 +178,20 @@ impl<T: Real> OnCpu for Backward<'_, T> {
             return Ok(());
         }
         let (windows, line, beta) = (&averages.windows, averages.windows.input_line(), T::Compute::of(self.dx.beta));
+        let planes = [windows.input[0].saturating_mul(line), windows.output[0].saturating_mul(windows.output_line())];
+        if windows.pixel() == 1 && planes[0] <= SMALL {
+            let (columns, together) = (averages.columns(), BLOCK.div_ceil(planes[0]));
+            let each = dx.par_chunks_mut(together * planes[0]).zip(dy.par_chunks(together * planes[1]));
+            let room = || (Vec::new(), Vec::new());
+            each.run_with(rows_per_task(together * planes[0]), room, |(dy_room, dx_room), (dx, dy)| {
+                let dy = widened(dy, dy_room).chunks_exact(planes[1]);
+                rounding(dx, beta, dx_room, |dx| {
+                    let planes = dx.chunks_exact_mut(planes[0]).zip(dy);
+                    planes.for_each(|(dx, dy)| averages.small_plane_backward(&columns, dy, dx));
+                });
+            });
+            return Ok(());
+        }
         let (factors, runs) = (averages.factors(), windows.runs());
         dx.par_chunks_mut(line).enumerate().run_with(
             rows_per_task(line),

@@ -1,13 +1,14 @@
+use std::hint::select_unpredictable;
 use std::ops::Range;
 
 use kernels::window::Position;
 use multiversion::multiversion;
 
 use super::{Backward, for_indices};
-use crate::device::{Cpu, OnCpu, widened};
+use crate::device::{Cpu, OnCpu, rounding, widened};
 use crate::ops::rows::for_each_band;
 use crate::ops::window::{Window, Windows};
-use crate::{Compute, Real, Result};
+use crate::{Real, Result};
 
 impl<T: Real> OnCpu for Backward<'_, T> {
     fn on_cpu(self, _: &Cpu) -> Result<()> {
@@ -25,44 +26,46 @@ const LARGE_PIXEL: usize = 8;
 const SMALL_WINDOW: usize = 16;
 
 fn gradient<T: Real, P: Position>(windows: &Windows, dy: &[T], indices: &[P], dx: &mut [T], beta: f64) {
-    let steps = Steps::new(windows);
-    let by_positions = steps.pixel >= LARGE_PIXEL && windows.window.positions() <= SMALL_WINDOW;
-    let (output_height, output_line) = (windows.output[0], windows.output_line());
+    let (steps, zero, beta) = (Steps::new(windows), T::Compute::of(0.0), T::Compute::of(beta));
     // A band has one owner, which scatters in the outputs' order: the sums are the same for any number of threads.
-    for_each_band(dx, windows, beta, |plane, rows, dx| {
-        let mut room = Vec::new();
-        for row in windows.outputs_over(0, &rows) {
-            let first = (plane * output_height + row) * output_line;
-            let dy = widened(&dy[first..][..output_line], &mut room);
-            let indices = &indices[first..][..output_line];
-            if by_positions {
-                spread(windows, row, dy, indices, &rows, dx);
-                continue;
-            }
-            let cut_off = |columns: Range<usize>, dx: &mut [_]| {
-                for column in columns {
-                    let pixel = column * steps.pixel..(column + 1) * steps.pixel;
-                    steps.scatter_cut_off([row, column], &dy[pixel.clone()], &indices[pixel], &rows, dx);
-                }
-            };
-            let inside = &steps.inside;
-            let [begin, end] = [inside.start, inside.end].map(|column| column * steps.pixel);
-            cut_off(0..inside.start, dx);
-            steps.scatter(steps.first([row, inside.start], &rows), &dy[begin..end], &indices[begin..end], dx);
-            cut_off(inside.end..windows.output[1], dx);
-        }
+    if beta == zero && T::as_compute(dy).is_none() && are_apart(&windows.window) {
+        return for_each_band(dx, windows, |(wide, dy_room): &mut (Vec<_>, Vec<T>), plane, rows, dx| {
+            dx.fill(T::narrow(zero));
+            let outputs = steps.outputs(plane, &rows);
+            // NaNs become the one that all results have.
+            let wide = widened(&dy[outputs.clone()], wide);
+            dy_room.resize(wide.len(), T::narrow(zero));
+            T::narrow_all(wide, dy_room);
+            let dy = |row: Range<usize>| &dy_room[row.start - outputs.start..row.end - outputs.start];
+            steps.of_rows(plane, rows, dx, indices, dy, |dx, dy, chosen| *dx = select_unpredictable(chosen, dy, *dx));
+        });
+    }
+    for_each_band(dx, windows, |[dx_room, dy_room]: &mut [Vec<_>; 2], plane, rows, dx| {
+        rounding(dx, beta, dx_room, |dx| {
+            dx.fill(zero);
+            let outputs = steps.outputs(plane, &rows);
+            let dy = widened(&dy[outputs.clone()], dy_room);
+            let dy = |row: Range<usize>| &dy[row.start - outputs.start..row.end - outputs.start];
+            steps.of_rows(plane, rows, dx, indices, dy, |dx, dy, chosen| *dx += if chosen { dy } else { zero });
+        });
     });
+}
+
+/// Whether no two windows have an element of the input in common: nothing is added up then, and nothing need be converted.
+fn are_apart(window: &Window) -> bool {
+    (0..2).all(|axis| window.dilation[axis] * (window.size[axis] - 1) < window.stride[axis])
 }
 
 /// One row of outputs into some rows of inputs, all channels of a pixel at once.
 #[multiversion(targets("x86_64+avx2"))]
-fn spread<C: Compute, P: Position>(
+fn spread<E: Copy, P: Position>(
     windows: &Windows,
     row: usize,
-    dy: &[C],
+    dy: &[E],
     indices: &[P],
     rows: &Range<usize>,
-    dx: &mut [C],
+    dx: &mut [E],
+    put: impl Fn(&mut E, E, bool),
 ) {
     let (pixel, width, lines) = (windows.pixel(), windows.input[1], windows.positions_inside(0, row));
     for (column, (dy, indices)) in dy.chunks_exact(pixel).zip(indices.chunks_exact(pixel)).enumerate() {
@@ -76,7 +79,7 @@ fn spread<C: Compute, P: Position>(
                 let position = (i * windows.window.size[1] + j) as u32;
                 let first = ((y - rows.start) * width + windows.coordinate(1, column, j)) * pixel;
                 for (dx, (dy, index)) in dx[first..][..pixel].iter_mut().zip(dy.iter().zip(indices)) {
-                    *dx += if index.widen() == position { *dy } else { C::zero() };
+                    put(dx, *dy, index.widen() == position);
                 }
             }
         }
@@ -105,6 +108,48 @@ impl<'a> Steps<'a> {
         Self { windows, pixel, steps, elements, inside: from_first.start..to_last.end.max(from_first.start) }
     }
 
+    /// The elements of a plane's outputs whose windows are over these rows of its inputs.
+    fn outputs(&self, plane: usize, rows: &Range<usize>) -> Range<usize> {
+        let (height, line) = (self.windows.output[0], self.windows.output_line());
+        let outputs = self.windows.outputs_over(0, rows);
+        (plane * height + outputs.start) * line..(plane * height + outputs.end) * line
+    }
+
+    /// Some rows of a plane's inputs. `dy` has what some of the outputs give, and `put` adds that to an element of `dx`, if the last
+    /// argument says so.
+    #[inline(always)]
+    fn of_rows<'b, E: Copy + 'b, P: Position>(
+        &self,
+        plane: usize,
+        rows: Range<usize>,
+        dx: &mut [E],
+        indices: &[P],
+        dy: impl Fn(Range<usize>) -> &'b [E],
+        put: impl Fn(&mut E, E, bool) + Copy,
+    ) {
+        let (windows, line) = (self.windows, self.windows.output_line());
+        let by_positions = self.pixel >= LARGE_PIXEL && windows.window.positions() <= SMALL_WINDOW;
+        for row in windows.outputs_over(0, &rows) {
+            let first = (plane * windows.output[0] + row) * line;
+            let (dy, indices) = (dy(first..first + line), &indices[first..][..line]);
+            if by_positions {
+                spread(windows, row, dy, indices, &rows, dx, put);
+                continue;
+            }
+            let cut_off = |columns: Range<usize>, dx: &mut [_]| {
+                for column in columns {
+                    let pixel = column * self.pixel..(column + 1) * self.pixel;
+                    self.scatter_cut_off([row, column], &dy[pixel.clone()], &indices[pixel], &rows, dx, put);
+                }
+            };
+            let [begin, end] = [self.inside.start, self.inside.end].map(|column| column * self.pixel);
+            cut_off(0..self.inside.start, dx);
+            let first = self.first([row, self.inside.start], &rows);
+            self.scatter(first, &dy[begin..end], &indices[begin..end], dx, put);
+            cut_off(self.inside.end..windows.output[1], dx);
+        }
+    }
+
     /// From the first element of these rows to that of an output's window, which lies between the image's left and right
     /// edges; what lies before these rows wraps round.
     fn first(&self, [row, column]: [usize; 2], rows: &Range<usize>) -> usize {
@@ -115,14 +160,21 @@ impl<'a> Steps<'a> {
     }
 
     /// Outputs of neighbouring windows that lie between the image's left and right edges, the first of them from `first` on.
-    fn scatter<C: Compute, P: Position>(&self, first: usize, dy: &[C], indices: &[P], dx: &mut [C]) {
+    fn scatter<E: Copy, P: Position>(
+        &self,
+        first: usize,
+        dy: &[E],
+        indices: &[P],
+        dx: &mut [E],
+        put: impl Fn(&mut E, E, bool),
+    ) {
         // What lies above or below these rows is not in `dx`. An index that forward never gives may pass the window's last
         // position: then it names none.
-        let mut add = |begin: usize, dy: &C, index: &P| {
+        let mut add = |begin: usize, dy: &E, index: &P| {
             if let Some(place) = self.elements.get(index.widen() as usize)
                 && let Some(dx) = dx.get_mut(begin.wrapping_add(*place))
             {
-                *dx += *dy;
+                put(dx, *dy, true);
             }
         };
         let step = self.windows.window.stride[1] * self.pixel;
@@ -143,13 +195,14 @@ impl<'a> Steps<'a> {
     }
 
     /// The outputs, one of each channel, of a window that passes the image's left or right edge.
-    fn scatter_cut_off<C: Compute, P: Position>(
+    fn scatter_cut_off<E: Copy, P: Position>(
         &self,
         [row, column]: [usize; 2],
-        dy: &[C],
+        dy: &[E],
         indices: &[P],
         rows: &Range<usize>,
-        dx: &mut [C],
+        dx: &mut [E],
+        put: impl Fn(&mut E, E, bool),
     ) {
         let ([stride_down, stride_right], [above, left]) = (self.windows.window.stride, self.windows.window.padding);
         let width = self.windows.input[1];
@@ -159,7 +212,7 @@ impl<'a> Steps<'a> {
             let y = (row * stride_down + down).wrapping_sub(above + rows.start);
             let x = (column * stride_right + right).wrapping_sub(left);
             if y < rows.len() && x < width {
-                dx[(y * width + x) * self.pixel + channel] += *dy;
+                put(&mut dx[(y * width + x) * self.pixel + channel], *dy, true);
             }
         }
     }
