@@ -20,8 +20,8 @@ pub(crate) fn widened<'a, T: Real>(values: &'a [T], room: &'a mut Vec<T::Compute
     room
 }
 
-/// `out = f's results + beta * out`, rounded once: `f` gets memory for them, `out` itself where that can be, else `room`. It has to
-/// write all of it.
+/// `out = f's results + beta * out`, rounded once: `f` gets memory for them, `out` itself where that can be, else `room`.
+/// It has to write all of it.
 #[inline(always)]
 pub(crate) fn rounding<T: Real>(
     out: &mut [T],

@@ -95,8 +95,8 @@ mod tests {
         Ok(())
     }
 
-    /// The bits of what passes give whose inputs are in a layout: maxima, their places, maxima alone, and where gradients of the maxima
-    /// go; for windows without dilation averages by both divisors, and the gradients of these, added to `x`.
+    /// The bits of what passes give whose inputs are in a layout: maxima, their places, maxima alone, and where gradients of
+    /// the maxima go; for windows without dilation averages by both divisors, and the gradients of these, added to `x`.
     fn results<T: Real>(x: &Tensor<T>, window: &Window, layout: Layout) -> Result<Vec<Vec<u64>>> {
         fn bits<E: Element>(tensor: &Tensor<E>) -> Result<Vec<u64>> {
             Ok(tensor.to_layout(Layout::RowMajor)?.to_vec()?.into_iter().map(Element::bits).collect())

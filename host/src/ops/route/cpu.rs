@@ -115,8 +115,8 @@ impl<'a> Steps<'a> {
         (plane * height + outputs.start) * line..(plane * height + outputs.end) * line
     }
 
-    /// Some rows of a plane's inputs. `dy` has what some of the outputs give, and `put` adds that to an element of `dx`, if the last
-    /// argument says so.
+    /// Some rows of a plane's inputs. `dy` has what some of the outputs give, and `put` adds that to an element of `dx`, if
+    /// the last argument says so.
     #[inline(always)]
     fn of_rows<'b, E: Copy + 'b, P: Position>(
         &self,
