@@ -1,15 +1,13 @@
 //! Separable passes by rows: first along y, one whole row of the image at a time, then along x.
 //!
 //! A task takes a few rows of one plane ([`rows`]); how many depends on the shapes alone, so that sums have one order for any
-//! number of threads. Along x the columns are regrouped by their remainder modulo the stride ([`Columns`]), so that every
-//! inner loop ([`sums`]) runs over adjacent elements of slices, which the compiler vectorises. Elements of 16 bits are
-//! converted first, a task's at once.
-//!
-//! Where the channels of a pixel are neighbours, a task takes a few rows of all planes of one image, and brings the rows
-//! that it reads into the same order first, a few channels at a time ([`Apart`]).
+//! number of threads. A pixel has one element, or all channels where these are neighbours ([`Plan::lanes`]). Either way
+//! every inner loop ([`sums`]) runs over adjacent elements of slices, which the compiler vectorises: along x by the order of
+//! columns ([`Columns`](columns::Columns)). Elements of 16 bits are converted first, a task's at once.
 
-mod apart;
+mod along_y;
 mod columns;
+mod parts;
 mod rows;
 mod sums;
 
@@ -17,133 +15,145 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use self::apart::Apart;
-use self::columns::Columns;
-use self::rows::{Rows, Sums, gradients, pool};
+use self::along_y::Rows;
+use self::rows::{Sums, gradients};
 
 use super::plan::{Axis, Plan};
-use super::weights::{self, Derivatives};
+use super::weights::{self, Derivatives, Factor, Weights};
 use super::{Backward, Forward};
 use crate::device::tasks::Tasks;
-use crate::device::{Cpu, OnCpu, accumulate, accumulate_all};
+use crate::device::{Cpu, OnCpu, accumulate};
 use crate::{Compute, Error, Layout, Out, Real, Result, Tensor};
 
-/// Elements of the output that one task computes, about.
-const TASK: usize = 4096;
+/// Elements of all tasks that a thread takes in turn, about.
+const TURN: usize = 4096;
 
-/// Channels that are brought apart at once: a cache line or two of a pixel.
-const CHANNELS: usize = 16;
+/// Elements of the image of which one task has the rows, about.
+const ROWS: usize = 128 * 1024;
+
+impl Plan {
+    /// Elements of a pixel: its channels, where these are neighbours. They are pooled alike, and a plane has all of them.
+    fn lanes(&self) -> usize {
+        match self.layout {
+            Layout::RowMajor => 1,
+            Layout::ChannelsLast => self.channels,
+        }
+    }
+
+    /// Gaussians whose outputs alternate in memory.
+    fn alternating(&self) -> usize {
+        match self.layout {
+            Layout::RowMajor => 1,
+            Layout::ChannelsLast => self.kernels,
+        }
+    }
+
+    /// Whether the lanes of a pixel have weights of their own.
+    fn by_lane(&self) -> bool {
+        self.sets > 1 && self.lanes() > 1
+    }
+
+    /// Those of all Gaussians that a plane has.
+    fn of_plane<'a, W>(&self, gaussians: &'a [W], plane: usize) -> &'a [W] {
+        &gaussians[self.set(plane * self.lanes()) * self.kernels..][..self.kernels]
+    }
+
+    /// Elements of a row of the image, and of a row of the outputs of Gaussians that alternate.
+    fn lines(&self) -> [usize; 2] {
+        let [_, horizontal] = &self.axes;
+        [horizontal.image * self.lanes(), horizontal.output * self.lanes() * self.alternating()]
+    }
+
+    /// Rows of the image that one task takes: more than its first windows have, which other tasks read, too.
+    fn rows_per_task(&self) -> usize {
+        (ROWS / self.lines()[0]).max(2 * self.axes[0].size)
+    }
+}
 
 impl<T: Real> OnCpu for Forward<'_, T> {
     fn on_cpu(self, _: &Cpu) -> Result<()> {
         let plan = &self.plan;
         let gaussians = gaussians(plan, self.mean, self.var, weights::weights::<T::Compute>)?;
         let (x, y) = (self.x.host()?, self.y.host_mut()?);
-        let [vertical, horizontal] = plan.axes;
-        let (width, image, output) =
-            (horizontal.output, vertical.image * horizontal.image, vertical.output * horizontal.output);
-        let maps = plan.channels * plan.kernels;
-        match plan.layout {
-            Layout::RowMajor => y.par_chunks_mut(output).enumerate().run(per_task(output), |(map, y)| {
-                let (plane, kernel) = (map / plan.kernels, map % plan.kernels);
-                let gaussian = &gaussians[plan.set(plane) * plan.kernels + kernel];
-                let x = &x[plane * image..][..image];
-                let rows = per_task(width);
-                y.par_chunks_mut(rows * width).enumerate().run(1, |(i, y)| {
-                    let rows = i * rows..i * rows + y.len() / width;
-                    let mut room = Vec::new();
-                    let x = Rows::of(x, &vertical.source(&rows), horizontal.image, &mut room);
-                    let mut rest = y;
-                    pool(plan, gaussian, x, rows, |pooled| {
-                        let (line, after) = std::mem::take(&mut rest).split_at_mut(width);
-                        accumulate_all(line, pooled, T::Compute::of(0.0));
-                        rest = after;
-                    });
-                });
-            }),
-            Layout::ChannelsLast => {
-                y.par_chunks_mut(output * maps).enumerate().run(per_task(output * maps), |(n, y)| {
-                    let rows = per_task(width * maps.min(CHANNELS));
-                    y.par_chunks_mut(rows * width * maps).enumerate().run(1, |(i, y)| {
-                        let rows = i * rows..i * rows + y.len() / width / maps;
-                        let source = vertical.source(&rows);
-                        for channels in groups(plan.channels) {
-                            let x =
-                                Apart::new(x, [n, plan.channels], plan.axes.map(|axis| axis.image), &source, &channels);
-                            let maps_here = channels.start * plan.kernels..channels.end * plan.kernels;
-                            for map in maps_here {
-                                let (channel, kernel) = (map / plan.kernels, map % plan.kernels);
-                                let gaussian = &gaussians[plan.set(channel) * plan.kernels + kernel];
-                                let mut pixels = y[map..].iter_mut().step_by(maps);
-                                pool(plan, gaussian, x.rows(channel), rows.clone(), |pooled| {
-                                    // The row that ends is asked first, so that no pixel is taken in vain.
-                                    pooled.iter().zip(&mut pixels).for_each(|(&pooled, y)| *y = T::narrow(pooled));
-                                });
-                            }
-                        }
-                    });
-                })
-            }
+        if plan.by_lane() {
+            pool(plan, &by_lane(plan, &gaussians, Weights::by_lane), x, y);
+        } else {
+            pool(plan, &gaussians, x, y);
         }
         Ok(())
     }
 }
 
+fn pool<T: Real, W: Factor<T::Compute>>(plan: &Plan, gaussians: &[[Weights<W>; 2]], x: &[T], y: &mut [T]) {
+    let (vertical, [x_line, line], alternating) = (plan.axes[0], plan.lines(), plan.alternating());
+    let image = vertical.image * x_line;
+    let rows = plan.rows_per_task().div_ceil(vertical.stride);
+    let tasks =
+        tasks(plan.planes() * plan.kernels / plan.lanes() / alternating, [vertical.output, line], rows, Some(y));
+    tasks.into_par_iter().run_with(per_turn(rows * line), Vec::new, |room, Task { plane: i, rows, out }| {
+        let (plane, gaussian) = (i * alternating / plan.kernels, i * alternating % plan.kernels);
+        let x = Rows::of(&x[plane * image..][..image], &vertical.source(&rows), x_line, room);
+        rows::pool(plan, &plan.of_plane(gaussians, plane)[gaussian..][..alternating], x, rows, out.unwrap_or_default());
+    });
+}
+
+/// Some rows of one plane, and the memory for what comes of them.
+struct Task<'a, T> {
+    plane: usize,
+    rows: Range<usize>,
+    out: Option<&'a mut [T]>,
+}
+
+/// For all rows of so many planes, a few rows a task; what comes of a row is one `line`, and `out` has all.
+fn tasks<T>(planes: usize, [height, line]: [usize; 2], rows: usize, mut out: Option<&mut [T]>) -> Vec<Task<'_, T>> {
+    let of_plane = |plane| (0..height).step_by(rows).map(move |first| (plane, first..height.min(first + rows)));
+    let task = |(plane, rows): (usize, Range<usize>)| {
+        let (own, rest) = out.take().map(|out| out.split_at_mut(rows.len() * line)).unzip();
+        out = rest;
+        Task { plane, rows, out: own }
+    };
+    (0..planes).flat_map(of_plane).map(task).collect()
+}
+
 impl<T: Real> OnCpu for Backward<'_, T> {
     fn on_cpu(self, _: &Cpu) -> Result<()> {
+        let plan = self.plan.clone();
+        let gaussians = gaussians(&plan, self.mean, self.var, weights::derivatives::<T::Compute>)?;
+        if plan.by_lane() {
+            self.with(&by_lane(&plan, &gaussians, Derivatives::by_lane))
+        } else {
+            self.with(&gaussians)
+        }
+    }
+}
+
+impl<T: Real> Backward<'_, T> {
+    fn with<W: Factor<T::Compute>>(self, gaussians: &[[Derivatives<W>; 2]]) -> Result<()> {
         let plan = &self.plan;
-        let gaussians = gaussians(plan, self.mean, self.var, weights::derivatives::<T::Compute>)?;
         let parameters = self.dmean.is_some() || self.dvar.is_some();
         let (dx, beta) = match self.dx {
             Some(Out { tensor, beta }) => (Some(tensor.host_mut()?), T::Compute::of(beta)),
             None => (None, T::Compute::of(0.0)),
         };
-        let pass = Pass { plan, gaussians: &gaussians, x: self.x.host()?, dy: self.dy.host()?, beta, parameters };
-        let [height, width] = plan.axes.map(|axis| axis.image);
-        // A task has some rows of so many planes, of which each line of memory has a part.
-        let (planes, rows) = match plan.layout {
-            Layout::RowMajor => (1, per_task(width)),
-            Layout::ChannelsLast => (plan.channels, per_task(width * plan.channels.min(CHANNELS))),
-        };
-        let task = |first_plane: usize, rows: Range<usize>, dx: Option<&mut [T]>| match plan.layout {
-            Layout::RowMajor => pass.plane(first_plane, rows, dx),
-            Layout::ChannelsLast => pass.image(first_plane / planes, rows, dx),
-        };
-        let line = width * planes;
-        let together = per_task(height * line);
-        // Of each image or plane, its tasks'.
-        let sums: Vec<Vec<Vec<Sums>>> = match dx {
-            Some(dx) => {
-                let of = |(i, dx): (usize, &mut [T])| {
-                    let tasks = dx.par_chunks_mut(rows * line).enumerate();
-                    let rows = |j: usize, dx: &[T]| j * rows..j * rows + dx.len() / line;
-                    tasks.map(|(j, dx)| task(i * planes, rows(j, dx), Some(dx))).gather(1)
-                };
-                dx.par_chunks_mut(height * line).enumerate().map(of).gather(together)
-            }
-            None if parameters => {
-                let of = |i: usize| {
-                    let tasks = (0..height.div_ceil(rows)).into_par_iter();
-                    tasks.map(|j| task(i * planes, j * rows..height.min((j + 1) * rows), None)).gather(1)
-                };
-                (0..plan.planes() / planes).into_par_iter().map(of).gather(together)
-            }
-            None => return Ok(()),
-        };
+        let pass = Pass { plan, gaussians, x: self.x.host()?, dy: self.dy.host()?, beta, parameters };
+        if dx.is_none() && !parameters {
+            return Ok(());
+        }
+        let ([line, _], rows) = (plan.lines(), plan.rows_per_task());
+        let tasks = tasks(plan.planes() / plan.lanes(), [plan.axes[0].image, line], rows, dx);
+        let sums = tasks.into_par_iter().map_init(Vec::new, |rooms, task| (task.plane, pass.rows(task, rooms)));
+        let sums = sums.gather(per_turn(rows * line));
         if parameters {
-            let sums: Vec<_> = sums.into_iter().flatten().collect();
-            let first_planes = (0..).map(|task| task / height.div_ceil(rows) * planes);
-            let total = total(plan, first_planes.zip(&sums));
-            write_parameters(plan, &total, self.dmean, self.dvar)?;
+            write_parameters(plan, &total(plan, &sums), self.dmean, self.dvar)?;
         }
         Ok(())
     }
 }
 
 /// A backward pass, of which tasks take some rows.
-struct Pass<'a, T: Real> {
+struct Pass<'a, T: Real, W> {
     plan: &'a Plan,
-    gaussians: &'a [[Derivatives<T::Compute>; 2]],
+    gaussians: &'a [[Derivatives<W>; 2]],
     x: &'a [T],
     dy: &'a [T],
     beta: T::Compute,
@@ -151,64 +161,38 @@ struct Pass<'a, T: Real> {
     parameters: bool,
 }
 
-impl<T: Real> Pass<'_, T> {
-    /// Some rows of one plane, and what they add to the sums of each of the plane's Gaussians.
-    fn plane(&self, plane: usize, rows: Range<usize>, dx: Option<&mut [T]>) -> Vec<Sums> {
-        let [vertical, horizontal] = &self.plan.axes;
-        let (kernels, width) = (self.plan.kernels, horizontal.image);
-        let (image, output) = (vertical.image * width, vertical.output * horizontal.output);
-        let gaussians = &self.gaussians[self.plan.set(plane) * kernels..][..kernels];
-        let (mut x_room, mut dy_rooms) = (Vec::new(), vec![Vec::new(); kernels]);
+impl<T: Real, W: Factor<T::Compute>> Pass<'_, T, W> {
+    /// Does a task, and gives what its rows add to the sums of each of the plane's Gaussians.
+    fn rows(&self, Task { plane, rows, out }: Task<'_, T>, rooms: &mut Vec<Vec<T::Compute>>) -> Vec<Sums> {
+        let (plan, [line, dy_line]) = (self.plan, self.plan.lines());
+        let [vertical, _] = &plan.axes;
+        let (image, output) = (vertical.image * line, vertical.output * dy_line);
+        let planes = plan.kernels / plan.alternating();
+        rooms.resize_with(1 + 2 * planes, Vec::new);
+        let (x_room, dy_rooms) = rooms.split_at_mut(1);
         let x = &self.x[plane * image..][..image];
-        let x = self.parameters.then(|| Rows::of(x, &rows, width, &mut x_room));
+        let x = self.parameters.then(|| Rows::of(x, &rows, line, &mut x_room[0]));
         let source = vertical.covering_any(&rows);
-        let dy = self.dy[plane * kernels * output..].chunks(output).zip(&mut dy_rooms);
-        let dy: Vec<_> = dy.map(|(dy, room)| Rows::of(dy, &source, horizontal.output, room)).collect();
-        let write = dx.map(|dx| {
-            let mut lines = dx.chunks_mut(width);
-            move |columns: &Columns<'_, T::Compute>| {
-                lines.next().into_iter().for_each(|line| columns.write(line, self.beta));
-            }
-        });
-        gradients(self.plan, gaussians, x, &dy, rows, write)
-    }
-
-    /// Some rows of one image whose channels are neighbours, as [`Pass::plane`] for one plane after another.
-    fn image(&self, n: usize, rows: Range<usize>, mut dx: Option<&mut [T]>) -> Vec<Sums> {
-        let &Plan { channels: all, kernels, axes: [vertical, horizontal], .. } = self.plan;
-        let (width, source) = (horizontal.image, vertical.covering_any(&rows));
-        let (sizes, output_sizes) = ([vertical.image, width], [vertical.output, horizontal.output]);
-        let mut sums = Vec::with_capacity(all * kernels);
-        for channels in groups(all) {
-            let x = Apart::new(self.x, [n, all], sizes, &rows, &channels);
-            let maps = channels.start * kernels..channels.end * kernels;
-            let dy = Apart::new(self.dy, [n, all * kernels], output_sizes, &source, &maps);
-            for channel in channels {
-                let gaussians = &self.gaussians[self.plan.set(channel) * kernels..][..kernels];
-                let dy: Vec<_> = (0..kernels).map(|kernel| dy.rows(channel * kernels + kernel)).collect();
-                let write = dx.as_deref_mut().map(|dx| {
-                    let mut lines = dx.chunks_mut(width * all);
-                    move |columns: &Columns<'_, T::Compute>| {
-                        let line = lines.next().into_iter();
-                        line.for_each(|line| columns.write_apart(&mut line[channel..], all, self.beta));
-                    }
-                });
-                let x = self.parameters.then(|| x.rows(channel));
-                sums.extend(gradients(self.plan, gaussians, x, &dy, rows.clone(), write));
-            }
-        }
-        sums
+        let dy = self.dy[plane * planes * output..].chunks(output).zip(dy_rooms.as_chunks_mut().0);
+        let dy: Vec<_> = dy
+            .flat_map(|(dy, [room, apart])| Rows::of(dy, &source, dy_line, room).apart(plan.alternating(), apart))
+            .collect();
+        gradients(plan, plan.of_plane(self.gaussians, plane), x, &dy, rows, out, self.beta)
     }
 }
 
-/// The channels, a few at a time.
-fn groups(channels: usize) -> impl Iterator<Item = Range<usize>> {
-    (0..channels).step_by(CHANNELS).map(move |first| first..channels.min(first + CHANNELS))
+/// Tasks of so many elements that a thread takes in turn.
+fn per_turn(elements: usize) -> usize {
+    (TURN / elements).max(1)
 }
 
-/// Rows or planes of so many elements that one task takes.
-fn per_task(elements: usize) -> usize {
-    (TASK / elements).max(1)
+/// Of each of a plane's Gaussians what `of` makes of its lanes' along y and x.
+fn by_lane<A, B>(plan: &Plan, gaussians: &[[A; 2]], of: impl Fn(&[&A]) -> B) -> Vec<[B; 2]> {
+    let along = |kernel: usize, axis: usize| {
+        let lanes = gaussians.iter().skip(kernel).step_by(plan.kernels);
+        of(&lanes.map(|lane| &lane[axis]).collect::<Vec<_>>())
+    };
+    (0..plan.kernels).map(|kernel| [0, 1].map(|axis| along(kernel, axis))).collect()
 }
 
 /// What `along` makes of each Gaussian's parameters along y and x, by set and kernel.
@@ -237,18 +221,19 @@ fn gaussians<C: Compute, W>(
         .collect())
 }
 
-/// The tasks' sums, added in the tasks' order, by set and kernel. Each comes with the number of the first plane of which
-/// it has sums.
-fn total<'a>(plan: &Plan, tasks: impl Iterator<Item = (usize, &'a Vec<Sums>)>) -> Vec<Sums> {
-    let mut total = vec![Sums::default(); plan.gaussians()];
-    for (first_plane, sums) in tasks {
-        for (plane, sums) in (first_plane..).zip(sums.chunks(plan.kernels)) {
-            for (total, sums) in total[plan.set(plane) * plan.kernels..].iter_mut().zip(sums) {
-                for axis in 0..2 {
-                    total.mean[axis] += sums.mean[axis];
-                    total.var[axis] += sums.var[axis];
-                }
+/// The tasks' sums, each with its plane, added in the tasks' order; by kernel.
+fn total(plan: &Plan, tasks: &[(usize, Vec<Sums>)]) -> Vec<Sums> {
+    let mut total = vec![Sums::new(plan.sets); plan.kernels];
+    for (plane, sums) in tasks {
+        let set = plan.set(plane * plan.lanes());
+        let add = |total: &mut [Vec<f64>; 2], sums: &[Vec<f64>; 2]| {
+            for (total, sums) in total.iter_mut().zip(sums) {
+                total[set..].iter_mut().zip(sums).for_each(|(total, sum)| *total += sum);
             }
+        };
+        for (total, sums) in total.iter_mut().zip(sums) {
+            add(&mut total.mean, &sums.mean);
+            add(&mut total.var, &sums.var);
         }
     }
     total
@@ -260,16 +245,61 @@ fn write_parameters<C: Compute>(
     dmean: Option<Out<'_, C>>,
     dvar: Option<Out<'_, C>>,
 ) -> Result<()> {
+    let gaussians = || (0..plan.sets).flat_map(|set| total.iter().map(move |sums| (set, sums)));
     if let Some(Out { tensor, beta }) = dmean {
-        for (out, sums) in tensor.host_mut()?.chunks_mut(2).zip(total) {
-            (0..2).for_each(|axis| accumulate(&mut out[axis], C::of(sums.mean[axis]), C::of(beta)));
+        for (out, (set, Sums { mean, .. })) in tensor.host_mut()?.chunks_mut(2).zip(gaussians()) {
+            (0..2).for_each(|axis| accumulate(&mut out[axis], C::of(mean[axis][set]), C::of(beta)));
         }
     }
     if let Some(Out { tensor, beta }) = dvar {
-        for (out, Sums { var, .. }) in tensor.host_mut()?.chunks_mut(plan.variances()).zip(total) {
-            let sums = if plan.per_axis { *var } else { [var[0] + var[1]; 2] };
+        for (out, (set, Sums { var: [y, x], .. })) in tensor.host_mut()?.chunks_mut(plan.variances()).zip(gaussians()) {
+            let sums = if plan.per_axis { [y[set], x[set]] } else { [y[set] + x[set]; 2] };
             out.iter_mut().zip(sums).for_each(|(out, sum)| accumulate(out, C::of(sum), C::of(beta)));
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Normalize, Window, backward};
+    use super::*;
+    use crate::Device;
+
+    fn values(len: usize, salt: usize) -> Vec<f32> {
+        (0..len).map(|i| ((i * 7919 + salt) % 1009) as f32 / 1009.0 - 0.5).collect()
+    }
+
+    /// The same bits whatever the number of threads, of images of several tasks.
+    #[test]
+    fn order_of_sums_does_not_depend_on_the_threads() -> Result<()> {
+        let cpu = Device::cpu();
+        for (layout, shape, sets) in [
+            (Layout::RowMajor, [2, 3, 90, 1700], 1),
+            (Layout::RowMajor, [9, 5, 20, 21], 5),
+            (Layout::ChannelsLast, [2, 19, 50, 200], 1),
+            (Layout::ChannelsLast, [2, 19, 50, 200], 19),
+        ] {
+            let window = Window::new([3, 3]).stride([2, 2]);
+            let [height, width] = window.output_size("test", [shape[2], shape[3]])?;
+            let image = |shape: &[usize], salt| {
+                Tensor::from_vec(&cpu, shape, values(shape.iter().product(), salt))?.to_layout(layout)
+            };
+            let (x, dy) = (image(&shape, 1)?, image(&[shape[0], shape[1], height, width], 2)?);
+            let mean = Tensor::from_vec(&cpu, &[sets, 1, 2], values(sets * 2, 3))?;
+            let var = Tensor::full(&cpu, &[sets, 1, 1], 1.5)?;
+            let run = |threads| -> Result<_> {
+                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+                let (mut dmean, mut dvar) = (mean.empty_like()?, var.empty_like()?);
+                let (to_mean, to_var) = (Some(Out::write(&mut dmean)), Some(Out::write(&mut dvar)));
+                pool.install(|| backward(&x, &mean, &var, &window, Normalize::Window, &dy, None, to_mean, to_var))?;
+                Ok([dmean.to_vec()?, dvar.to_vec()?].map(|v| v.iter().map(|v| v.to_bits()).collect::<Vec<_>>()))
+            };
+            let expected = run(1)?;
+            for threads in [2, 3, 7] {
+                assert!(run(threads)? == expected, "{layout:?} {shape:?} on {threads} threads");
+            }
+        }
+        Ok(())
+    }
 }

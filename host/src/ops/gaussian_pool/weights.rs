@@ -3,11 +3,80 @@
 use super::plan::Axis;
 use crate::Compute;
 
+/// A weight of a position: one for all lanes of a pixel, or one for each.
+pub trait Factor<C>: Send + Sync {
+    /// Of how many sets it is one.
+    fn sets(&self) -> usize;
+
+    /// The lane of a pixel's, or a line of pixels', element.
+    fn lane(&self, element: usize) -> usize;
+
+    /// Those of so many lanes from one on, and of the next pixel's.
+    fn of_lanes<const LANES: usize>(&self, first: usize) -> [C; LANES];
+}
+
+impl<C: Compute> Factor<C> for C {
+    #[inline(always)]
+    fn sets(&self) -> usize {
+        1
+    }
+
+    #[inline(always)]
+    fn lane(&self, _: usize) -> usize {
+        0
+    }
+
+    #[inline(always)]
+    fn of_lanes<const LANES: usize>(&self, _: usize) -> [C; LANES] {
+        [*self; LANES]
+    }
+}
+
+/// A weight for each lane, and from the first on again as many as are asked for at once.
+pub struct ByLane<C> {
+    lanes: usize,
+    weights: Vec<C>,
+}
+
+/// Lanes that are asked for at once, at most.
+pub const BLOCK: usize = 64;
+
+impl<C: Compute> ByLane<C> {
+    fn new(weights: impl ExactSizeIterator<Item = C> + Clone) -> Self {
+        let lanes = weights.len();
+        Self { lanes, weights: weights.cycle().take(lanes + BLOCK - 1).collect() }
+    }
+}
+
+impl<C: Compute> Factor<C> for ByLane<C> {
+    #[inline(always)]
+    fn sets(&self) -> usize {
+        self.lanes
+    }
+
+    #[inline(always)]
+    fn lane(&self, element: usize) -> usize {
+        element % self.lanes
+    }
+
+    #[inline(always)]
+    fn of_lanes<const LANES: usize>(&self, first: usize) -> [C; LANES] {
+        std::array::from_fn(|i| self.weights[first..][..LANES][i])
+    }
+}
+
 /// A Gaussian's factors along one axis, a vector of the window's size for each case of the axis. 0 where a position does
 /// not count.
-pub struct Weights<T> {
+pub struct Weights<W> {
     size: usize,
-    values: Vec<T>,
+    values: Vec<W>,
+}
+
+impl<W> Weights<W> {
+    /// The vector of a case.
+    pub fn case(&self, case: usize) -> &[W] {
+        &self.values[case * self.size..][..self.size]
+    }
 }
 
 impl<T: Compute> Weights<T> {
@@ -15,21 +84,32 @@ impl<T: Compute> Weights<T> {
         Self { size: axis.size, values: vec![T::zero(); axis.cases() * axis.size] }
     }
 
-    /// The vector of a case.
-    pub fn case(&self, case: usize) -> &[T] {
-        &self.values[case * self.size..][..self.size]
-    }
-
     fn case_mut(&mut self, case: usize) -> &mut [T] {
         &mut self.values[case * self.size..][..self.size]
+    }
+
+    /// Of several sets of parameters, one a lane.
+    pub fn by_lane(lanes: &[&Self]) -> Weights<ByLane<T>> {
+        let Self { size, values } = lanes[0];
+        let of = |i: usize| ByLane::new(lanes.iter().map(|lane| lane.values[i]));
+        Weights { size: *size, values: (0..values.len()).map(of).collect() }
     }
 }
 
 /// The factors and their derivatives by mean and variance.
-pub struct Derivatives<T> {
-    pub weight: Weights<T>,
-    pub by_mean: Weights<T>,
-    pub by_var: Weights<T>,
+pub struct Derivatives<W> {
+    pub weight: Weights<W>,
+    pub by_mean: Weights<W>,
+    pub by_var: Weights<W>,
+}
+
+impl<T: Compute> Derivatives<T> {
+    /// Of several sets of parameters, one a lane.
+    pub fn by_lane(lanes: &[&Self]) -> Derivatives<ByLane<T>> {
+        let of =
+            |part: fn(&Self) -> &Weights<T>| Weights::by_lane(&lanes.iter().map(|lane| part(lane)).collect::<Vec<_>>());
+        Derivatives { weight: of(|d| &d.weight), by_mean: of(|d| &d.by_mean), by_var: of(|d| &d.by_var) }
+    }
 }
 
 /// The factors.

@@ -2,133 +2,137 @@
 
 use std::ops::Range;
 
+use super::along_y::{Rows, covered};
 use super::columns::{Columns, Outputs};
-use super::sums::{dot, weighted_sum};
-use crate::device::widened;
+use super::parts::Parts;
+use super::sums::add_products;
+use crate::Real;
+use crate::device::rounding;
 use crate::ops::gaussian_pool::plan::Plan;
-use crate::ops::gaussian_pool::weights::{Derivatives, Weights};
-use crate::{Compute, Real};
+use crate::ops::gaussian_pool::weights::{Derivatives, Factor, Weights};
 
-/// Rows of one plane, from row `first` on.
-#[derive(Clone, Copy)]
-pub(super) struct Rows<'a, C> {
-    pub values: &'a [C],
-    pub first: usize,
-    pub width: usize,
+/// Elements of rows that go through both stages at once, about: they stay in the first cache, and are so many that what is
+/// done once for all of them does not count.
+const BATCH: usize = 4 * 1024;
+
+fn batches(rows: Range<usize>, batch: usize) -> impl Iterator<Item = Range<usize>> {
+    rows.clone().step_by(batch).map(move |first| first..rows.end.min(first + batch))
 }
 
-impl<'a, C: Compute> Rows<'a, C> {
-    /// Some rows of a plane, to compute with; in `room`, where they have to be converted for that.
-    pub fn of<T: Real<Compute = C>>(plane: &'a [T], rows: &Range<usize>, width: usize, room: &'a mut Vec<C>) -> Self {
-        let values = widened(&plane[rows.start * width..rows.end * width], room);
-        Self { values, first: rows.start, width }
-    }
-
-    fn row(&self, row: usize) -> &'a [C] {
-        &self.values[self.place(row)..][..self.width]
-    }
-
-    /// Where a row begins.
-    fn place(&self, row: usize) -> usize {
-        (row - self.first) * self.width
-    }
-}
-
-/// Calls `write` with one after another of some rows of the output of one plane and one Gaussian; `x` has the rows that
-/// these cover.
-pub(super) fn pool<C: Compute>(
+/// Some rows of the output, of the Gaussians whose outputs alternate in `y`; `x` has the rows that these cover.
+pub(super) fn pool<T: Real, W: Factor<T::Compute>>(
     plan: &Plan,
-    [along_y, along_x]: &[Weights<C>; 2],
-    x: Rows<'_, C>,
+    gaussians: &[[Weights<W>; 2]],
+    x: Rows<'_, T::Compute>,
     rows: Range<usize>,
-    mut write: impl FnMut(&[C]),
+    y: &mut [T],
 ) {
     let [vertical, horizontal] = &plan.axes;
-    let mut row = vec![C::zero(); horizontal.image];
-    let mut columns = Columns::new(horizontal);
-    let (mut terms, terms_along_x) = (Vec::new(), columns.terms(along_x));
-    let mut pooled = vec![C::zero(); horizontal.output];
-    for oy in rows {
-        let inside = vertical.inside(oy);
-        let first = x.place(oy * vertical.stride + inside.start - vertical.padding);
-        let weights = &along_y.case(vertical.case(oy))[inside];
-        terms.clear();
-        terms.extend(weights.iter().enumerate().map(|(i, &weight)| (weight, first + i * x.width)));
-        weighted_sum(&mut row, x.values, &terms);
-        columns.set(&row);
-        columns.pool(&row, along_x, &terms_along_x, &mut pooled);
-        write(&pooled);
+    let (zero, lanes) = (T::Compute::of(0.0), plan.lanes());
+    let batch = (BATCH / x.line).clamp(1, rows.len());
+    let columns = Columns::new(horizontal, lanes, batch);
+    let along_x: Vec<_> = gaussians.iter().map(|[_, along_x]| columns.terms(along_x)).collect();
+    let mut lines = vec![zero; batch * x.line];
+    let (mut in_order, mut pooled) = (Vec::new(), Vec::new());
+    let mut y = y.chunks_mut(batch * horizontal.output * lanes * gaussians.len());
+    for rows in batches(rows, batch) {
+        let lines = &mut lines[..rows.len() * x.line];
+        let mut pool = |gaussian: usize, y: &mut [T::Compute]| {
+            x.pool(vertical, &gaussians[gaussian][0], &rows, lines);
+            let line = horizontal.output * lanes;
+            columns.pool(columns.of(lines, &mut in_order), &along_x[gaussian], y, [rows.len(), line]);
+        };
+        let y = y.next().unwrap_or_default();
+        if gaussians.len() == 1 {
+            rounding(y, zero, &mut pooled, |y| pool(0, y));
+        } else {
+            let length = y.len() / gaussians.len();
+            pooled.resize(y.len(), zero);
+            pooled.chunks_mut(length).enumerate().for_each(|(gaussian, y)| pool(gaussian, y));
+            Parts { count: gaussians.len(), lanes: 1, rows: 1, length }.join(y, y.len(), &pooled, zero);
+        }
     }
 }
 
-/// The derivatives of one Gaussian's mean and variance, each along y and x.
-#[derive(Clone, Copy, Default)]
+/// The derivatives of one Gaussian's mean and variance, each along y and x; of each of its sets of parameters.
+#[derive(Clone)]
 pub(super) struct Sums {
-    pub mean: [f64; 2],
-    pub var: [f64; 2],
+    pub mean: [Vec<f64>; 2],
+    pub var: [Vec<f64>; 2],
 }
 
-/// Calls `write`, where it is there, with the gradient of one after another of some rows of one plane, and gives what these
-/// rows add to the sums of each of the plane's Gaussians, if there is an `x`. `x` has these rows, `dy` of each Gaussian the
-/// rows whose windows cover them.
-pub(super) fn gradients<C: Compute>(
+impl Sums {
+    pub fn new(sets: usize) -> Self {
+        let zeros = || [(); 2].map(|()| vec![0.0; sets]);
+        Self { mean: zeros(), var: zeros() }
+    }
+}
+
+/// The gradient of some rows of one plane, where it is asked for: `dx = gradient + beta * dx`; and what these rows add to
+/// the sums of each of the plane's Gaussians, if there is an `x`. `x` has these rows, `dy` of each Gaussian the rows whose
+/// windows cover them.
+pub(super) fn gradients<T: Real, W: Factor<T::Compute>>(
     plan: &Plan,
-    gaussians: &[[Derivatives<C>; 2]],
-    x: Option<Rows<'_, C>>,
-    dy: &[Rows<'_, C>],
+    gaussians: &[[Derivatives<W>; 2]],
+    x: Option<Rows<'_, T::Compute>>,
+    dy: &[Rows<'_, T::Compute>],
     rows: Range<usize>,
-    mut write: Option<impl FnMut(&Columns<'_, C>)>,
+    dx: Option<&mut [T]>,
+    beta: T::Compute,
 ) -> Vec<Sums> {
-    let [vertical, horizontal] = &plan.axes;
-    let mut sums = vec![Sums::default(); gaussians.len()];
-    // dy gathered along y with the derivatives of the weights by mean and variance.
-    let [mut by_mean, mut by_var] = [(); 2].map(|()| vec![C::zero(); horizontal.output]);
-    // The row of x, pooled along x with the weights and with their derivatives.
-    let [mut pooled, mut pooled_by_mean, mut pooled_by_var] = [(); 3].map(|()| vec![C::zero(); horizontal.output]);
-    let (mut columns, mut spread) = (Columns::new(horizontal), Columns::new(horizontal));
+    let ([vertical, horizontal], lanes) = (&plan.axes, plan.lanes());
+    let line = horizontal.image * lanes;
+    let batch = (BATCH / line).clamp(1, rows.len());
+    let columns = Columns::new(horizontal, lanes, batch);
     // dy gathered along y with the weights, of each Gaussian.
-    let mut outputs = Outputs::new(horizontal, gaussians.iter().map(|[_, along_x]| &along_x.weight).collect());
-    let along_x = |[_, along_x]: &[Derivatives<C>; 2]| {
-        [&along_x.weight, &along_x.by_mean, &along_x.by_var].map(|weights| columns.terms(weights))
-    };
-    let terms_along_x: Vec<_> = gaussians.iter().filter(|_| x.is_some()).map(along_x).collect();
-    let cases: Vec<usize> = (0..vertical.output).map(|output| vertical.case(output)).collect();
-    let mut terms = Vec::new();
-    for iy in rows {
-        let covering = vertical.covering(iy);
-        // A row that no window covers is no term: its NaN times the zeros gathered for it would be one.
-        let pixels = x.map(|x| x.row(iy)).filter(|_| !covering.is_empty());
-        if let Some(pixels) = pixels {
-            columns.set(pixels);
-        }
-        for (kernel, [along_y, along_x]) in gaussians.iter().enumerate() {
-            let dy = dy[kernel];
-            let mut gather = |out: &mut [C], weights: &Weights<C>| {
-                terms.clear();
-                terms.extend(covering.clone().map(|oy| {
-                    let position = iy + vertical.padding - oy * vertical.stride;
-                    (weights.case(cases[oy])[position], dy.place(oy))
-                }));
-                weighted_sum(out, dy.values, &terms);
+    let weights = gaussians.iter().map(|[_, along_x]| &along_x.weight).collect();
+    let mut outputs = Outputs::new(horizontal, lanes, batch, weights);
+    let (step, margin) = (outputs.line(), outputs.margin());
+    // dy gathered along y with the derivatives of the weights by mean and variance; and rows of x, pooled along x with
+    // the weights or with their derivatives.
+    let [mut by_mean, mut by_var, mut pooled] =
+        [(); 3].map(|()| if x.is_some() { outputs.zeros() } else { Vec::new() });
+    let with_parameters = gaussians.iter().filter(|_| x.is_some());
+    let along_x: Vec<_> = with_parameters
+        .map(|[_, along_x]| [&along_x.weight, &along_x.by_mean, &along_x.by_var].map(|weights| columns.terms(weights)))
+        .collect();
+    let sets = gaussians[0][0].weight.case(0)[0].sets();
+    let mut sums = vec![Sums::new(sets); gaussians.len()];
+    let (mut in_order, mut room) = (Vec::new(), Vec::new());
+    let mut dx = dx.map(|dx| dx.chunks_mut(batch * line));
+    for rows in batches(rows, batch) {
+        let covered = covered(vertical, &rows);
+        let x = x.map(|x| columns.of(x.rows(&rows), &mut in_order));
+        for (gaussian, [along_y, _]) in gaussians.iter().enumerate() {
+            let dy = dy[gaussian];
+            let gather = |weights, out: &mut [T::Compute]| {
+                dy.gather(vertical, weights, &covered, &mut out[margin..], step);
             };
-            gather(outputs.of(kernel), &along_y.weight);
-            if let Some(pixels) = pixels {
-                gather(&mut by_mean, &along_y.by_mean);
-                gather(&mut by_var, &along_y.by_var);
-                let [terms, terms_by_mean, terms_by_var] = &terms_along_x[kernel];
-                columns.pool(pixels, &along_x.weight, terms, &mut pooled);
-                columns.pool(pixels, &along_x.by_mean, terms_by_mean, &mut pooled_by_mean);
-                columns.pool(pixels, &along_x.by_var, terms_by_var, &mut pooled_by_var);
-                let (sums, by_weight) = (&mut sums[kernel], outputs.of(kernel));
-                sums.mean[0] += dot(&by_mean, &pooled);
-                sums.mean[1] += dot(by_weight, &pooled_by_mean);
-                sums.var[0] += dot(&by_var, &pooled);
-                sums.var[1] += dot(by_weight, &pooled_by_var);
+            gather(&along_y.weight, outputs.of(gaussian));
+            if let Some(x) = x {
+                gather(&along_y.by_mean, &mut by_mean);
+                gather(&along_y.by_var, &mut by_var);
+                let pool = |along_x, pooled: &mut [T::Compute]| {
+                    columns.pool(x, along_x, &mut pooled[margin..], [rows.len(), step]);
+                    // A row that no window covers is no term: its NaN times the zeros gathered for it would be one.
+                    for uncovered in covered.iter().filter(|covered| covered.by.is_empty()) {
+                        pooled[uncovered.row * step..][..step].fill(T::Compute::of(0.0));
+                    }
+                };
+                let length = rows.len() * step;
+                let [along_x, along_x_by_mean, along_x_by_var] = &along_x[gaussian];
+                let (Sums { mean, var }, by_weight) = (&mut sums[gaussian], &outputs.of(gaussian)[..length]);
+                pool(along_x, &mut pooled);
+                add_products(&mut mean[0], &by_mean[..length], &pooled[..length]);
+                add_products(&mut var[0], &by_var[..length], &pooled[..length]);
+                pool(along_x_by_mean, &mut pooled);
+                add_products(&mut mean[1], by_weight, &pooled[..length]);
+                pool(along_x_by_var, &mut pooled);
+                add_products(&mut var[1], by_weight, &pooled[..length]);
             }
         }
-        if let Some(write) = &mut write {
-            spread.spread(&mut outputs);
-            write(&spread);
+        if let Some(dx) = dx.as_mut().and_then(Iterator::next) {
+            columns.spread(&mut outputs, &mut room, dx, beta);
         }
     }
     sums

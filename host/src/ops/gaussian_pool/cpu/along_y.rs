@@ -1,0 +1,111 @@
+//! Work along y, on whole rows.
+
+use std::ops::Range;
+
+use super::parts::Parts;
+use super::sums::{Runs, Steps, weighted_sums};
+use crate::device::widened;
+use crate::ops::gaussian_pool::plan::Axis;
+use crate::ops::gaussian_pool::weights::{Factor, Weights};
+use crate::{Compute, Real};
+
+/// Rows of one plane, from row `first` on.
+#[derive(Clone, Copy)]
+pub(super) struct Rows<'a, C> {
+    values: &'a [C],
+    first: usize,
+    /// Elements of a row.
+    pub line: usize,
+}
+
+impl<'a, C: Compute> Rows<'a, C> {
+    /// Some rows of a plane, to compute with; in `room`, where they have to be converted for that.
+    pub fn of<T: Real<Compute = C>>(plane: &'a [T], rows: &Range<usize>, line: usize, room: &'a mut Vec<C>) -> Self {
+        let values = widened(&plane[rows.start * line..rows.end * line], room);
+        Self { values, first: rows.start, line }
+    }
+
+    /// Those of several planes whose elements alternate.
+    pub fn apart(self, planes: usize, room: &'a mut Vec<C>) -> impl Iterator<Item = Self> {
+        let length = self.values.len() / planes;
+        let order = Parts { count: planes, lanes: 1, rows: 1, length };
+        let values = order.of(self.values, self.values.len().max(1), room);
+        (0..planes).map(move |i| Self { values: &values[i * length..][..length], line: self.line / planes, ..self })
+    }
+
+    /// From one row to another.
+    pub fn rows(&self, rows: &Range<usize>) -> &'a [C] {
+        &self.values[self.place(rows.start)..self.place(rows.end)]
+    }
+
+    /// Where a row begins.
+    fn place(&self, row: usize) -> usize {
+        (row - self.first) * self.line
+    }
+
+    /// Each of some rows of outputs becomes the sum over its windows of weight times row.
+    pub fn pool<W: Factor<C>>(&self, axis: &Axis, weights: &Weights<W>, outputs: &Range<usize>, out: &mut [C]) {
+        let mut output = outputs.start;
+        while output < outputs.end {
+            let whole = (axis.leading..axis.trailing).contains(&output);
+            let count = if whole { axis.trailing.min(outputs.end) - output } else { 1 };
+            let inside = axis.inside(output);
+            let first = output * axis.stride + inside.start - axis.padding;
+            let weights = &weights.case(axis.case(output))[inside];
+            let terms: Vec<_> = weights.iter().zip((first..).map(|row| self.place(row))).collect();
+            let rows = Steps { count, sums: self.line, values: axis.stride * self.line };
+            let runs = Runs { length: self.line, columns: Steps::ONCE, rows };
+            weighted_sums(&mut out[(output - outputs.start) * self.line..], self.values, &terms, runs);
+            output += count;
+        }
+    }
+
+    /// The transpose: each row of the image becomes the sum over the outputs that cover it, of which these are rows. In `out`
+    /// they are so many elements apart.
+    pub fn gather<W: Factor<C>>(
+        &self,
+        axis: &Axis,
+        weights: &Weights<W>,
+        covered: &[Covered],
+        out: &mut [C],
+        step: usize,
+    ) {
+        for Covered { row, place, count, by } in covered {
+            let term =
+                |output: usize| (&weights.case(axis.case(output))[place - output * axis.stride], self.place(output));
+            let terms: Vec<_> = by.clone().map(term).collect();
+            let rows = Steps { count: *count, sums: axis.stride * step, values: self.line };
+            let runs = Runs { length: self.line, columns: Steps::ONCE, rows };
+            weighted_sums(&mut out[row * step..], self.values, &terms, runs);
+        }
+    }
+}
+
+/// Rows of an image, a stride apart, that outputs cover at the same positions.
+pub(super) struct Covered {
+    /// The first, of those that are asked for.
+    pub row: usize,
+    /// And of all, padding included.
+    place: usize,
+    count: usize,
+    /// What covers the first; the next one is covered by the outputs after these.
+    pub by: Range<usize>,
+}
+
+/// Of some rows.
+pub(super) fn covered(axis: &Axis, rows: &Range<usize>) -> Vec<Covered> {
+    let (mut all, shared) = (Vec::new(), axis.shared());
+    for remainder in 0..axis.stride.min(rows.len()) {
+        let mut row = remainder;
+        while row < rows.len() {
+            let (place, by) = (rows.start + row + axis.padding, axis.covering(rows.start + row));
+            // Whether neither the image's edge nor the last output cuts off what covers it, and all have the same weights.
+            let whole = place + 1 >= axis.size && place / axis.stride < shared.end && by.start >= shared.start;
+            let left = (rows.len() - row).div_ceil(axis.stride);
+            let count = if whole && !by.is_empty() { left.min(shared.end - by.end + 1) } else { 1 };
+            all.push(Covered { row, place, count, by });
+            row += count * axis.stride;
+        }
+    }
+    all
+}
