@@ -13,6 +13,7 @@ mod errors;
 mod few;
 mod huge;
 mod lanes;
+mod lines;
 mod meshes;
 mod nan;
 mod oracle;
@@ -26,10 +27,14 @@ pub fn tests() -> Vec<Trial> {
     let mut tests = vec![
         on_cpu("gaussian_pool::matches_the_formula::f64", || matches_the_formula::<f64>(small_cases())),
         on_cpu("gaussian_pool::matches_the_formula::f32", || {
-            matches_the_formula::<f32>([small_cases(), narrow_cases()].concat())
+            matches_the_formula::<f32>([small_cases(), narrow_cases(), lines::cases()].concat())
         }),
-        on_cpu("gaussian_pool::matches_the_formula::f16", || matches_the_formula::<f16>(small_cases())),
-        on_cpu("gaussian_pool::matches_the_formula::bf16", || matches_the_formula::<bf16>(small_cases())),
+        on_cpu("gaussian_pool::matches_the_formula::f16", || {
+            matches_the_formula::<f16>([small_cases(), lines::cases()].concat())
+        }),
+        on_cpu("gaussian_pool::matches_the_formula::bf16", || {
+            matches_the_formula::<bf16>([small_cases(), lines::cases()].concat())
+        }),
         on_cpu("gaussian_pool::gradients_match_finite_differences", gradients_match_finite_differences),
         on_cpu(
             "gaussian_pool::wide_is_average_narrow_is_nearest",
@@ -37,6 +42,7 @@ pub fn tests() -> Vec<Trial> {
         ),
         on_cpu("gaussian_pool::extreme_parameters_stay_finite", || extreme_parameters_stay_finite(&Device::cpu())),
         on_cpu("gaussian_pool::nan_stays_in_its_windows", || nan::stays_in_its_windows(&Device::cpu())),
+        on_cpu("gaussian_pool::nan_that_no_window_covers_is_no_term", nan::uncovered_is_no_term),
         on_cpu("gaussian_pool::empty_batch", || empty_batch(&Device::cpu())),
     ];
     tests.extend(errors::tests());
@@ -131,7 +137,7 @@ fn small_cases() -> Vec<Case> {
         ([1, 3, 9, 7], window([2, 2]).stride([3, 4])),
         ([1, 2, 6, 7], window([3, 2]).stride([2, 2]).padding([1, 0]).ceil_mode(true)),
         ([1, 1, 3, 8], window([4, 5]).stride([3, 3]).padding([2, 2]).ceil_mode(true)),
-        // Global, and more channels than are brought apart at once.
+        // Global, and pixels of more lanes than a vector has.
         ([2, 2, 4, 3], window([4, 3])),
         ([1, 18, 3, 2], window([2, 2])),
     ])
@@ -184,6 +190,7 @@ fn full_size_cases() -> Vec<Case> {
 }
 
 /// Inputs of a case, and what was in the outputs before.
+#[derive(Clone)]
 struct Inputs<T: Real> {
     x: Tensor<T>,
     mean: Tensor<T::Compute>,

@@ -4,7 +4,7 @@ use ferrolayer::ops::Window;
 use ferrolayer::ops::gaussian_pool::{self, Normalize};
 use ferrolayer::{Device, Out, Real, Tensor, bf16, f16};
 
-use super::{Case, Inputs, LAYOUTS, staged};
+use super::{Case, Inputs, LAYOUTS, run, staged};
 use crate::support::*;
 
 /// A NaN or an infinity reaches the windows of its plane that cover it, and no others; likewise backwards.
@@ -26,6 +26,29 @@ pub(super) fn stays_in_its_windows(device: &Device) -> Outcome {
         stays_in_windows::<f16>(device, &case)?;
         stays_in_windows::<bf16>(device, &case)
     })
+}
+
+/// Rows and columns between windows add nothing to the gradients of the parameters, whatever they hold.
+pub(super) fn uncovered_is_no_term() -> Outcome {
+    for layout in LAYOUTS {
+        let window = Window::new([2, 2]).stride([3, 4]);
+        let (x, normalize) = ([1, 3, 9, 11], Normalize::Window);
+        let case = Case { x, layout, window, normalize, kernels: 2, shared: false, per_axis: true };
+        let inputs = Inputs::<f32>::new(&case, 6);
+        let with = |uncovered: f32| -> Result<_, Failed> {
+            let mut values = inputs.x.to_vec()?;
+            for (i, value) in values.iter_mut().enumerate() {
+                if i / 11 % 9 % 3 == 2 || i % 11 % 4 > 1 {
+                    *value = uncovered;
+                }
+            }
+            let x = Tensor::from_vec(&Device::cpu(), &case.x, values)?.to_layout(layout)?;
+            let results = run(&case, &Inputs { x, ..inputs.clone() })?.gradients;
+            Ok((results.dmean.to_vec()?, results.dvar.to_vec()?))
+        };
+        assert_eq!(with(f32::NAN)?, with(0.0)?, "{layout:?}");
+    }
+    Ok(())
 }
 
 fn stays_in_windows<T: Real>(device: &Device, case: &Case) -> Outcome {
