@@ -1,108 +1,66 @@
+mod product;
+mod slope;
+mod turns;
+
 use std::borrow::Cow;
+use std::ops::Range;
 
-use gemm::Parallelism;
-use num_traits::{One, Zero};
-use rayon::prelude::*;
+use multiversion::multiversion;
+use num_traits::Zero;
 
-use super::{Activation, Backward, Forward, Sizes, Slope};
-use crate::device::tasks::Tasks;
-use crate::device::{Cpu, OnCpu, accumulate};
+use self::product::{Matrix, Product, Room};
+use self::slope::{Sums, column_sums, dz_of_one, dz_of_prelu, dz_of_relu, slopes};
+use self::turns::{Job, take_turns};
+use super::{Activation, Backward, Forward, Gradients, Sizes, Slope};
+use crate::device::{Cpu, OnCpu, accumulate, accumulate_all, widened};
 use crate::{Compute, Out, Real, Result};
-
-/// Elements that one task takes at least, in whole rows.
-const CHUNK: usize = 16 * 1024;
-/// Tasks at most: each keeps a sum per column, and these are added one after another.
-const TASKS: usize = 64;
-
-/// Whole rows that one task takes. Depends on the sizes only, so that sums have one order on any number of threads.
-fn rows_per_task(sizes: Sizes) -> usize {
-    (CHUNK / sizes.outputs).max(sizes.batch.div_ceil(TASKS)).max(1)
-}
-
-/// What arithmetic takes: the tensor's own memory where it can be that, else a widened copy.
-fn widened<T: Real>(values: &[T]) -> Cow<'_, [T::Compute]> {
-    match T::as_compute(values) {
-        Some(values) => Cow::Borrowed(values),
-        None => Cow::Owned(values.par_iter().map(|v| v.widen()).gather(CHUNK)),
-    }
-}
-
-/// On one of rayon's threads where the products are theirs, so that they are asked once for all parts of a pass: that takes
-/// the caller's thread several microseconds each time.
-fn together<R: Send>(sizes: Sizes, pass: impl FnOnce() -> R + Send) -> R {
-    let terms = sizes.batch.saturating_mul(sizes.inputs).saturating_mul(sizes.outputs);
-    if terms < gemm::get_threading_threshold() || rayon::current_num_threads() == 1 {
-        return pass();
-    }
-    rayon::scope(|_| pass())
-}
 
 impl<T: Real> OnCpu for Forward<'_, T> {
     fn on_cpu(self, _: &Cpu) -> Result<()> {
-        together(self.sizes, || self.compute())
-    }
-}
-
-impl<T: Real> Forward<'_, T> {
-    fn compute(self) -> Result<()> {
         let Sizes { batch, inputs, outputs } = self.sizes;
-        let (x, w) = (widened(self.x.host()?), widened(self.w.host()?));
-        let b = self.b.map(|b| b.host()).transpose()?.map(widened);
+        let mut converted = Vec::new();
+        let b = match self.b {
+            Some(b) => Some(widened(b.host()?, &mut converted)),
+            None => None,
+        };
+        let alpha = match self.activation {
+            Activation::Prelu(alpha) => slopes(alpha.host()?, outputs),
+            Activation::Identity | Activation::Relu => Cow::default(),
+        };
         let curve = match self.activation {
             Activation::Identity => Curve::Identity,
             Activation::Relu => Curve::Relu,
-            Activation::Prelu(alpha) => Curve::Prelu(alpha.host()?),
+            Activation::Prelu(_) => Curve::Prelu(&alpha),
         };
-        let y = self.y.host_mut()?;
-        let mut z = self.z.map(|z| z.host_mut()).transpose()?;
-        // w as its transpose: the strides say so.
-        let product = Product { lhs: Matrix::rows(&x, inputs), rhs: Matrix::columns(&w, inputs) };
-        let task = rows_per_task(self.sizes) * outputs;
-        let sum = |z: &mut [T::Compute]| {
-            if let Some(b) = &b {
-                // The product is added to it, which takes less than adding it to the product.
-                z.par_chunks_mut(task).run(1, |z| z.chunks_exact_mut(outputs).for_each(|z| z.copy_from_slice(b)));
+        // The product becomes z and then y where it is, in the cache.
+        let finish = |sums: &mut [T::Compute], columns: Range<usize>, y: &mut [T], z: Option<&mut [T]>| {
+            if let Some(b) = b {
+                add(sums, &b[columns.clone()]);
             }
-            let beta = if b.is_some() { T::Compute::one() } else { T::Compute::zero() };
-            product.write([batch, outputs], inputs, z, beta);
-        };
-
-        let outputs_of = |y: &mut [T], z: &[T::Compute]| {
-            y.par_chunks_mut(task).zip(z.par_chunks(task)).run(1, |(y, z)| {
-                for (y, z) in y.chunks_exact_mut(outputs).zip(z.chunks_exact(outputs)) {
-                    curve.each(y.iter_mut().zip(z), |(_, z)| **z, |(y, _), value| *y = T::narrow(value));
-                }
-            });
-        };
-
-        // z is made where it is kept, or else in y, where these can hold it.
-        if let Some(z) = z.as_deref_mut().and_then(T::as_compute_mut) {
-            sum(z);
-            outputs_of(y, z);
-        } else if let (None, Some(y)) = (&z, T::as_compute_mut(y)) {
-            sum(y);
-            if !matches!(curve, Curve::Identity) {
-                y.par_chunks_mut(task).run(1, |y| {
-                    for y in y.chunks_exact_mut(outputs) {
-                        curve.each(y, |y| **y, |y, value| *y = value);
-                    }
-                });
-            }
-        } else {
-            let mut made = vec![T::Compute::zero(); y.len()];
-            sum(&mut made);
-            outputs_of(y, &made);
             if let Some(z) = z {
-                z.par_chunks_mut(task).zip(made.par_chunks(task)).run(1, |(z, made)| {
-                    z.iter_mut().zip(made).for_each(|(z, &made)| *z = T::narrow(made));
-                });
+                accumulate_all(z, sums, T::Compute::zero());
             }
-        }
+            curve.of(columns).apply(sums);
+            accumulate_all(y, sums, T::Compute::zero());
+        };
+        let product = Product {
+            lhs: Matrix::rows(self.x.host()?, inputs),
+            rhs: Matrix::columns(self.w.host()?, inputs),
+            shape: [batch, outputs],
+            depth: inputs,
+        };
+        let (y, finish) = (self.y.host_mut()?, &finish);
+        take_turns(match self.z {
+            Some(z) => product
+                .jobs([y, z.host_mut()?], move |sums, columns, [y, z]| finish(sums, columns, y, Some(z)))
+                .collect(),
+            None => product.jobs([y], move |sums, columns, [y]| finish(sums, columns, y, None)).collect(),
+        });
         Ok(())
     }
 }
 
-/// The activation, with its slopes.
+/// The activation, with a slope for each element of a row.
 #[derive(Clone, Copy)]
 enum Curve<'a, C> {
     Identity,
@@ -111,120 +69,100 @@ enum Curve<'a, C> {
 }
 
 impl<C: Compute> Curve<'_, C> {
-    /// Calls `put` with each element of a row and what the activation makes of its `z`.
-    #[inline(always)]
-    fn each<E>(self, row: impl IntoIterator<Item = E>, z: impl Fn(&E) -> C, mut put: impl FnMut(E, C)) {
-        let row = row.into_iter();
-        let zero = C::zero();
-        let prelu = |z: C, alpha: C| if z > zero { z } else { alpha * z };
+    fn of(self, columns: Range<usize>) -> Self {
         match self {
-            Self::Identity => row.for_each(|e| {
-                let z = z(&e);
-                put(e, z);
-            }),
-            Self::Relu => row.for_each(|e| {
-                let z = z(&e);
-                // So that NaN stays.
-                put(e, if z <= zero { zero } else { z });
-            }),
-            Self::Prelu(&[alpha]) => row.for_each(|e| {
-                let z = z(&e);
-                put(e, prelu(z, alpha));
-            }),
-            Self::Prelu(alpha) => row.zip(alpha).for_each(|(e, &alpha)| {
-                let z = z(&e);
-                put(e, prelu(z, alpha));
-            }),
+            Self::Prelu(alpha) => Self::Prelu(&alpha[columns]),
+            Self::Identity | Self::Relu => self,
         }
     }
+
+    fn apply(self, row: &mut [C]) {
+        match self {
+            Self::Identity => {}
+            Self::Relu => relu(row),
+            Self::Prelu(alpha) => prelu(row, alpha),
+        }
+    }
+}
+
+#[multiversion(targets("x86_64+avx2"))]
+fn add<C: Compute>(row: &mut [C], terms: &[C]) {
+    row.iter_mut().zip(terms).for_each(|(sum, term)| *sum += *term);
+}
+
+#[multiversion(targets("x86_64+avx2"))]
+fn relu<C: Compute>(row: &mut [C]) {
+    let zero = C::zero();
+    // So that NaN stays.
+    row.iter_mut().for_each(|z| *z = if *z <= zero { zero } else { *z });
+}
+
+#[multiversion(targets("x86_64+avx2"))]
+fn prelu<C: Compute>(row: &mut [C], alpha: &[C]) {
+    let zero = C::zero();
+    row.iter_mut().zip(alpha).for_each(|(z, alpha)| *z = if *z > zero { C::one() } else { *alpha } * *z);
 }
 
 impl<T: Real> OnCpu for Backward<'_, T> {
     fn on_cpu(self, _: &Cpu) -> Result<()> {
-        together(self.sizes, || self.compute())
-    }
-}
-
-impl<T: Real> Backward<'_, T> {
-    fn compute(self) -> Result<()> {
-        let Sizes { batch, inputs, outputs } = self.sizes;
-        let dy = self.dy.host()?;
-        let gradients = self.gradients;
-        let products = gradients.dx.is_some() || gradients.dw.is_some();
+        let (sizes, dy) = (self.sizes, self.dy.host()?);
+        let (x, w, mut gradients) = (self.x.host()?, self.w.host()?, self.gradients);
         // The bias' gradient comes with dz: one pass over dy.
-        let (dz, sums) = match self.slope {
+        let mut parts = Vec::new();
+        match self.slope {
+            // Converted once, not once for each block that reads it.
+            Slope::One if T::as_compute(dy).is_none() => {
+                let dz = dz_of_one(sizes, dy, &mut parts);
+                take_turns(products(sizes, [x, w], dz.elements(), &mut gradients)?);
+            }
             Slope::One => {
-                let dz = if products { widened(dy) } else { Cow::default() };
-                (dz, if gradients.db.is_some() { column_sums(self.sizes, dy) } else { Sums::default() })
+                let sums = gradients.db.is_some().then(|| column_sums(sizes, dy, &mut parts));
+                let jobs = sums.into_iter().flatten();
+                take_turns(jobs.chain(products(sizes, [x, w], dy, &mut gradients)?).collect());
             }
             Slope::Relu { y } => {
-                let (dz, sums) = dz_of_relu(self.sizes, y.host()?, dy);
-                (dz.into(), sums)
+                let dz = dz_of_relu(sizes, y.host()?, dy, &mut parts);
+                take_turns(products(sizes, [x, w], dz.elements(), &mut gradients)?);
             }
             Slope::Prelu { z, alpha } => {
-                let (dz, sums) = dz_of_prelu(self.sizes, z.host()?, alpha.host()?, dy);
-                (dz.into(), sums)
+                let alpha = slopes(alpha.host()?, sizes.outputs);
+                let dz = dz_of_prelu(sizes, z.host()?, &alpha, dy, &mut parts);
+                take_turns(products(sizes, [x, w], dz.elements(), &mut gradients)?);
             }
-        };
+        }
+        let sums = Sums::total(parts, sizes.outputs);
         if let Some(db) = gradients.db {
             add_sums(&sums.dz, db)?;
         }
-        if let Some(dalpha) = gradients.dalpha {
-            add_sums(&sums.dalpha, dalpha)?;
-        }
-        if let Some(dx) = gradients.dx {
-            let w = widened(self.w.host()?);
-            let product = Product { lhs: Matrix::rows(&dz, outputs), rhs: Matrix::rows(&w, inputs) };
-            put_product(&product, [batch, inputs], outputs, dx)?;
-        }
-        if let Some(dw) = gradients.dw {
-            let x = widened(self.x.host()?);
-            let product = Product { lhs: Matrix::columns(&dz, outputs), rhs: Matrix::rows(&x, inputs) };
-            put_product(&product, [outputs, inputs], batch, dw)?;
+        match gradients.dalpha {
+            Some(dalpha) if dalpha.tensor.len() == 1 => add_sums(&[sums.dalpha.iter().sum()], dalpha)?,
+            Some(dalpha) => add_sums(&sums.dalpha, dalpha)?,
+            None => {}
         }
         Ok(())
     }
 }
 
-/// A product to where a pass puts it, rounded once.
-fn put_product<T: Real>(
-    product: &Product<'_, T::Compute>,
-    shape: [usize; 2],
-    depth: usize,
-    out: Out<'_, T>,
-) -> Result<()> {
-    let beta = T::Compute::of(out.beta);
-    let out = out.tensor.host_mut()?;
-    if let Some(out) = T::as_compute_mut(out) {
-        product.write(shape, depth, out, beta);
-        return Ok(());
+/// Jobs for `dx` and `dw`, rounded once.
+fn products<'a, T: Real, Z: Real<Compute = T::Compute>>(
+    sizes: Sizes,
+    [x, w]: [&'a [T]; 2],
+    dz: &'a [Z],
+    gradients: &'a mut Gradients<'_, T>,
+) -> Result<Vec<Job<'a, Room<T::Compute>>>> {
+    let Sizes { batch, inputs, outputs } = sizes;
+    let mut jobs = Vec::new();
+    if let Some(dx) = &mut gradients.dx {
+        let (lhs, rhs, beta) = (Matrix::rows(dz, outputs), Matrix::rows(w, inputs), T::Compute::of(dx.beta));
+        let product = Product { lhs, rhs, shape: [batch, inputs], depth: outputs };
+        jobs.extend(product.jobs([dx.tensor.host_mut()?], move |sums, _, [dx]| accumulate_all(dx, sums, beta)));
     }
-    let mut sums = vec![T::Compute::zero(); out.len()];
-    product.write(shape, depth, &mut sums, T::Compute::zero());
-    out.par_iter_mut().zip(sums).run(CHUNK, |(out, sum)| accumulate(out, sum, beta));
-    Ok(())
-}
-
-/// Sums over the batch, in f64; `dalpha` over the outputs too where one slope is shared.
-#[derive(Default)]
-struct Sums {
-    dz: Vec<f64>,
-    dalpha: Vec<f64>,
-}
-
-impl Sums {
-    fn zeros(outputs: usize, slopes: usize) -> Self {
-        Self { dz: vec![0.0; outputs], dalpha: vec![0.0; slopes] }
+    if let Some(dw) = &mut gradients.dw {
+        let (lhs, rhs, beta) = (Matrix::columns(dz, outputs), Matrix::rows(x, inputs), T::Compute::of(dw.beta));
+        let product = Product { lhs, rhs, shape: [outputs, inputs], depth: batch };
+        jobs.extend(product.jobs([dw.tensor.host_mut()?], move |sums, _, [dw]| accumulate_all(dw, sums, beta)));
     }
-
-    /// The tasks' sums, added in the tasks' order.
-    fn total(mut self, parts: Vec<Self>) -> Self {
-        for part in parts {
-            self.dz.iter_mut().zip(part.dz).for_each(|(sum, part)| *sum += part);
-            self.dalpha.iter_mut().zip(part.dalpha).for_each(|(sum, part)| *sum += part);
-        }
-        self
-    }
+    Ok(jobs)
 }
 
 fn add_sums<T: Real>(sums: &[f64], out: Out<'_, T>) -> Result<()> {
@@ -234,170 +172,70 @@ fn add_sums<T: Real>(sums: &[f64], out: Out<'_, T>) -> Result<()> {
     Ok(())
 }
 
-fn column_sums<T: Real>(sizes: Sizes, dy: &[T]) -> Sums {
-    let parts = dy.par_chunks(rows_per_task(sizes) * sizes.outputs).map(|dy| {
-        let mut part = Sums::zeros(sizes.outputs, 0);
-        for dy in dy.chunks_exact(sizes.outputs) {
-            part.dz.iter_mut().zip(dy).for_each(|(sum, dy)| *sum += dy.f64());
-        }
-        part
-    });
-    Sums::zeros(sizes.outputs, 0).total(parts.gather(1))
-}
-
-fn dz_of_relu<T: Real>(sizes: Sizes, y: &[T], dy: &[T]) -> (Vec<T::Compute>, Sums) {
-    let zero = T::Compute::zero();
-    let mut dz = vec![zero; dy.len()];
-    let task = rows_per_task(sizes) * sizes.outputs;
-    let parts = dz.par_chunks_mut(task).zip(y.par_chunks(task).zip(dy.par_chunks(task))).map(|(dz, (y, dy))| {
-        let mut part = Sums::zeros(sizes.outputs, 0);
-        let rows = y.chunks_exact(sizes.outputs).zip(dy.chunks_exact(sizes.outputs));
-        for (dz, (y, dy)) in dz.chunks_exact_mut(sizes.outputs).zip(rows) {
-            for ((dz, sum), (&y, &dy)) in dz.iter_mut().zip(&mut part.dz).zip(y.iter().zip(dy)) {
-                *dz = if y.widen() <= zero { zero } else { dy.widen() };
-                *sum += dz.f64();
-            }
-        }
-        part
-    });
-    let sums = Sums::zeros(sizes.outputs, 0).total(parts.gather(1));
-    (dz, sums)
-}
-
-fn dz_of_prelu<T: Real>(sizes: Sizes, z: &[T], alpha: &[T::Compute], dy: &[T]) -> (Vec<T::Compute>, Sums) {
-    let (zero, one) = (T::Compute::zero(), T::Compute::one());
-    let mut dz = vec![zero; dy.len()];
-    let task = rows_per_task(sizes) * sizes.outputs;
-    let parts = dz.par_chunks_mut(task).zip(z.par_chunks(task).zip(dy.par_chunks(task))).map(|(dz, (z, dy))| {
-        let mut part = Sums::zeros(sizes.outputs, alpha.len());
-        let rows = z.chunks_exact(sizes.outputs).zip(dy.chunks_exact(sizes.outputs));
-        for (dz, (z, dy)) in dz.chunks_exact_mut(sizes.outputs).zip(rows) {
-            let elements = dz.iter_mut().zip(&mut part.dz).zip(z.iter().zip(dy));
-            let store = |dz: &mut T::Compute, sum: &mut f64, z: T::Compute, dy: T, alpha: T::Compute| {
-                // NaN counts as not positive, so that it comes out as NaN.
-                let (slope, dalpha) = if z > zero { (one, 0.0) } else { (alpha, z.f64() * dy.f64()) };
-                let exact = slope * dy.widen();
-                *dz = T::narrow(exact).widen();
-                *sum += exact.f64();
-                dalpha
-            };
-            if let [alpha] = *alpha {
-                for ((dz, sum), (&z, &dy)) in elements {
-                    part.dalpha[0] += store(dz, sum, z.widen(), dy, alpha);
-                }
-            } else {
-                for (((dz, sum), (&z, &dy)), (&alpha, dalpha)) in elements.zip(alpha.iter().zip(&mut part.dalpha)) {
-                    *dalpha += store(dz, sum, z.widen(), dy, alpha);
-                }
-            }
-        }
-        part
-    });
-    let sums = Sums::zeros(sizes.outputs, alpha.len()).total(parts.gather(1));
-    (dz, sums)
-}
-
-/// A matrix over a slice, with the distances from row to row and from column to column.
-#[derive(Clone, Copy)]
-struct Matrix<'a, T> {
-    elements: &'a [T],
-    row: usize,
-    column: usize,
-}
-
-impl<'a, T> Matrix<'a, T> {
-    /// Rows of this length, one after another.
-    fn rows(elements: &'a [T], length: usize) -> Self {
-        Self { elements, row: length, column: 1 }
-    }
-
-    /// Columns of this length, one after another: the transpose of [`Matrix::rows`].
-    fn columns(elements: &'a [T], length: usize) -> Self {
-        Self { elements, row: 1, column: length }
-    }
-
-    /// Whether element `[rows - 1, columns - 1]`, and so every one, is in the slice.
-    fn holds(&self, rows: usize, columns: usize) -> bool {
-        rows == 0 || columns == 0 || (rows - 1) * self.row + (columns - 1) * self.column < self.elements.len()
-    }
-}
-
-struct Product<'a, T> {
-    lhs: Matrix<'a, T>,
-    rhs: Matrix<'a, T>,
-}
-
-impl<T: Compute> Product<'_, T> {
-    /// `out = lhs · rhs + beta * out`, `out` row-major of this shape, summing over `depth`.
-    fn write(&self, [rows, columns]: [usize; 2], depth: usize, out: &mut [T], beta: T) {
-        let Self { lhs, rhs } = self;
-        assert!(lhs.holds(rows, depth) && rhs.holds(depth, columns) && out.len() == rows * columns);
-        // SAFETY: every element that the shapes and strides name is in its slice, as just checked; `out` is borrowed
-        // mutably and so is no part of the others; `T` is f32 or f64, which the crate computes.
-        unsafe {
-            gemm::gemm(
-                rows,
-                columns,
-                depth,
-                out.as_mut_ptr(),
-                1,
-                columns as isize,
-                beta != T::zero(),
-                lhs.elements.as_ptr(),
-                lhs.column as isize,
-                lhs.row as isize,
-                rhs.elements.as_ptr(),
-                rhs.column as isize,
-                rhs.row as isize,
-                beta,
-                T::one(),
-                false,
-                false,
-                false,
-                // All of rayon's threads. How the work is cut depends on their number, the order of no sum does.
-                Parallelism::Rayon(0),
-            );
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ops::dense;
+    use crate::{Device, Tensor, f16};
 
-    fn values(len: usize, salt: usize) -> Vec<f32> {
-        (0..len).map(|i| ((i * 7919 + salt) % 1009) as f32 / 1009.0 - 0.5).collect()
+    fn tensor<T: Real>(shape: [usize; 2], salt: usize) -> Tensor<T> {
+        let value = |i: usize| T::of(((i * 7919 + salt) % 1009) as f64 / 1009.0 - 0.5);
+        Tensor::from_vec(&Device::cpu(), &shape, (0..shape[0] * shape[1]).map(value).collect()).unwrap()
     }
+
+    /// Values of a layer's results, as f64.
+    fn results<T: Real>([batch, inputs, outputs]: [usize; 3]) -> Vec<Vec<f64>> {
+        let (x, w) = (tensor::<T>([batch, inputs], 1), tensor::<T>([outputs, inputs], 2));
+        let row = |salt| tensor::<T>([1, outputs], salt).reshape(&[outputs]).unwrap();
+        let (b, dy) = (row(3), tensor::<T>([batch, outputs], 4));
+        let alpha = tensor::<T::Compute>([1, outputs], 5).reshape(&[outputs]).unwrap();
+        let act = Activation::Prelu(&alpha);
+        let out = dense::forward(&x, &w, Some(&b), act).unwrap();
+        let [mut dx, mut dw, mut db] = [x.clone(), w.clone(), b.clone()];
+        let mut dalpha = alpha.clone();
+        let gradients = Gradients {
+            dx: Some(Out { tensor: &mut dx, beta: 2.0 }),
+            dw: Some(Out { tensor: &mut dw, beta: 2.0 }),
+            db: Some(Out::write(&mut db)),
+            dalpha: Some(Out::write(&mut dalpha)),
+        };
+        dense::backward(&x, &w, act, &out.saved, &dy, gradients).unwrap();
+        let values = |t: &Tensor<T>| t.host().unwrap().iter().map(|v| v.f64()).collect();
+        let dalpha = dalpha.host().unwrap().iter().map(|v| v.f64()).collect();
+        vec![values(&out.y), values(&dx), values(&dw), values(&db), dalpha]
+    }
+
+    /// Sizes of one block and of many, with remainders of tiles, lines and depth.
+    const SIZES: [[usize; 3]; 5] = [[300, 200, 130], [1, 3000, 500], [2000, 9, 17], [40, 5000, 31], [150, 1100, 333]];
 
     /// The same bits whatever the number of threads.
     #[test]
     fn order_of_sums_does_not_depend_on_the_threads() {
-        for (batch, inputs, outputs) in [(300, 200, 130), (1, 3000, 500), (2000, 9, 17), (40, 5000, 3)] {
-            let sizes = Sizes { batch, inputs, outputs };
-            let (x, w) = (values(batch * inputs, 1), values(outputs * inputs, 2));
-            let (z, dy, alpha) = (values(batch * outputs, 3), values(batch * outputs, 4), values(outputs, 5));
+        fn check<T: Real>(sizes: [usize; 3]) {
             let run = |threads| {
                 let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-                pool.install(|| {
-                    let write = |product: Product<'_, f32>, shape: [usize; 2], depth| {
-                        let mut out = vec![0.5; shape[0] * shape[1]];
-                        product.write(shape, depth, &mut out, 2.0);
-                        out
-                    };
-                    let (x, w) = (Matrix::rows(&x, inputs), Matrix::rows(&w, inputs));
-                    let (dz, sums) = dz_of_prelu::<f32>(sizes, &z, &alpha, &dy);
-                    let wt = Matrix { row: w.column, column: w.row, ..w };
-                    let y = write(Product { lhs: x, rhs: wt }, [batch, outputs], inputs);
-                    let dx = write(Product { lhs: Matrix::rows(&dz, outputs), rhs: w }, [batch, inputs], outputs);
-                    let dw = write(Product { lhs: Matrix::columns(&dz, outputs), rhs: x }, [outputs, inputs], batch);
-                    let bits = |v: &[f32]| v.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
-                    let sums = [sums.dz, sums.dalpha].map(|v| v.iter().map(|v| v.to_bits()).collect::<Vec<_>>());
-                    ([y, dx, dw].map(|v| bits(&v)), sums)
-                })
+                pool.install(|| results::<T>(sizes))
             };
             let expected = run(1);
             for threads in [2, 3, 7] {
                 assert!(run(threads) == expected, "{sizes:?} on {threads} threads");
+            }
+        }
+        for sizes in SIZES {
+            check::<f32>(sizes);
+            check::<f16>(sizes);
+        }
+    }
+
+    /// Blocks of products put where they belong: as in f64, of which [`Slope`]'s formulas are checked elsewhere.
+    #[test]
+    fn sizes_of_many_blocks_are_right() {
+        for sizes in SIZES {
+            for (what, (got, expected)) in results::<f32>(sizes).iter().zip(results::<f64>(sizes)).enumerate() {
+                let scale = expected.iter().fold(1.0f64, |most, v| most.max(v.abs()));
+                let off = got.iter().zip(&expected).map(|(got, expected)| (got - expected).abs());
+                let off = off.fold(0.0, f64::max);
+                assert!(off < 1e-5 * scale, "{sizes:?}, result {what}: {off} of {scale}");
             }
         }
     }

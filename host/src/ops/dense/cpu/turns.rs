@@ -1,0 +1,100 @@
+//! Jobs that the calling thread and rayon's others take turns at.
+
+use std::any::Any;
+use std::cell::Cell;
+use std::cmp::Reverse;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// Multiplications, or what takes as long, that are worth waking another thread for: that takes tens of microseconds on a
+/// virtual machine.
+pub(super) const SHARED: usize = 4 << 20;
+/// How long the caller looks whether the others are done before it sleeps: as long as it takes to wake it, several times.
+const PATIENCE: Duration = Duration::from_micros(200);
+
+/// A part of a pass, done once, with memory `R` that the jobs of one thread have in common.
+pub(super) struct Job<'a, R> {
+    cost: usize,
+    run: Box<dyn FnOnce(&mut R) + Send + 'a>,
+}
+
+impl<'a, R> Job<'a, R> {
+    /// `cost` is in multiplications.
+    pub fn new(cost: usize, run: impl FnOnce(&mut R) + Send + 'a) -> Self {
+        Self { cost, run: Box::new(run) }
+    }
+}
+
+thread_local! {
+    /// What the jobs of this thread's last pass had in common: memory that comes from the system anew costs its first use as much
+    /// as a job.
+    static ROOM: Cell<Option<Box<dyn Any>>> = const { Cell::new(None) };
+}
+
+/// Does all of them, the longest first, so that no thread has one left when the others are done.
+///
+/// The caller begins at once: the others help from when they are awake. (Given to rayon, all of the work waits for its threads to
+/// wake, and the caller for being woken by them.)
+pub(super) fn take_turns<R: Default + 'static>(mut jobs: Vec<Job<'_, R>>) {
+    let cost = jobs.iter().fold(0usize, |sum, job| sum.saturating_add(job.cost));
+    let threads = if cost < SHARED { 1 } else { rayon::current_num_threads().min(jobs.len()) };
+    jobs.sort_by_key(|job| Reverse(job.cost));
+    let jobs = Mutex::new(jobs.into_iter());
+    let work = || {
+        let mut room: Box<R> = ROOM.take().and_then(|room| room.downcast().ok()).unwrap_or_default();
+        loop {
+            let next = jobs.lock().expect("no job runs while it is locked").next();
+            let Some(job) = next else { break };
+            (job.run)(&mut room);
+        }
+        ROOM.set(Some(room));
+    };
+    if threads <= 1 {
+        return work();
+    }
+    let busy = AtomicUsize::new(0);
+    rayon::in_place_scope(|scope| {
+        for _ in 1..threads {
+            scope.spawn(|_| {
+                busy.fetch_add(1, Ordering::Relaxed);
+                work();
+                busy.fetch_sub(1, Ordering::Relaxed);
+            });
+        }
+        work();
+        let done = Instant::now();
+        while busy.load(Ordering::Relaxed) > 0 && done.elapsed() < PATIENCE {
+            std::hint::spin_loop();
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each once, on however many threads, called from one of rayon's or from another.
+    #[test]
+    fn all_are_done() {
+        for (threads, count, cost) in [(1, 5, SHARED), (2, 0, SHARED), (2, 1, SHARED), (3, 50, SHARED), (3, 50, 1)] {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            let run = || {
+                let done = Mutex::new(Vec::new());
+                let job = |i| {
+                    let done = &done;
+                    Job::new(cost, move |of_thread: &mut usize| {
+                        *of_thread += 1;
+                        done.lock().unwrap().push(i);
+                    })
+                };
+                take_turns((0..count).map(job).collect());
+                let mut done = done.into_inner().unwrap();
+                done.sort_unstable();
+                assert!(done.into_iter().eq(0..count), "{threads} {count} {cost}");
+            };
+            pool.install(run);
+            run();
+        }
+    }
+}
