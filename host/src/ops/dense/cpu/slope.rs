@@ -6,6 +6,7 @@ use std::cell::Cell;
 
 use multiversion::multiversion;
 
+use super::product::Room;
 use super::turns::{Job, take_turns};
 use crate::device::{accumulate_all, widened};
 use crate::ops::dense::Sizes;
@@ -164,7 +165,8 @@ fn dz_by_rows<'a, T: Real, const N: usize>(
     let chunks = made.0.chunks_mut(chunk).zip(parts).zip((0..len).step_by(chunk));
     let jobs = chunks.map(|((dz, part), first)| {
         let row = &row;
-        Job::new(COST * dz.len(), move |_: &mut ()| {
+        // Of the type that products have, so that what a thread keeps for those stays.
+        Job::new(COST * dz.len(), move |_: &mut Room<T::Compute>| {
             let (mut sums, mut converted, mut rounded) = (Sums::zeros(outputs), [const { Vec::new() }; N], Vec::new());
             for (number, dz) in dz.chunks_exact_mut(outputs).enumerate() {
                 let at = first + number * outputs;
