@@ -2,68 +2,92 @@
 //! of the conversions of one element, NaN's too.
 
 #[cfg(target_arch = "x86_64")]
-use std::arch::x86_64::{_MM_FROUND_TO_NEAREST_INT, _mm256_cvtph_ps, _mm256_cvtps_ph};
+use std::arch::x86_64::*;
 
 use half::f16;
+use half::slice::HalfFloatSliceExt;
 use multiversion::multiversion;
 use multiversion::target::match_target;
 
 use super::Real;
 
 /// [`Real::widen`] for each.
-#[multiversion(targets("x86_64+avx2"))]
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
 pub(super) fn widen_each<T: Real>(values: &[T], out: &mut [T::Compute]) {
     out.iter_mut().zip(values).for_each(|(out, value)| *out = value.widen());
 }
 
 /// [`Real::narrow`] for each.
-#[multiversion(targets("x86_64+avx2"))]
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
 pub(super) fn narrow_each<T: Real>(values: &[T::Compute], out: &mut [T]) {
     out.iter_mut().zip(values).for_each(|(out, value)| *out = T::narrow(*value));
 }
 
-/// [`widen_each`], eight at a time.
-#[multiversion(targets("x86_64+avx2+f16c"))]
+/// Elements that are converted at once.
+const BLOCK: usize = 16;
+
+/// [`widen_each`], some at a time.
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2+f16c"))]
 pub(super) fn widen_f16(values: &[f16], out: &mut [f32]) {
-    let ((values, rest), (out, out_of_rest)) = (values.as_chunks::<8>(), out.as_chunks_mut::<8>());
-    for (out, values) in out.iter_mut().zip(values) {
+    let whole = values.len() / BLOCK * BLOCK;
+    let (blocks, _) = values.reinterpret_cast().as_chunks::<BLOCK>();
+    for (out, block) in out.as_chunks_mut::<BLOCK>().0.iter_mut().zip(blocks) {
+        // NaNs keep digits of their own in the processor's conversions.
         *out = match_target! {
-            "x86_64+avx2+f16c" => {
-                let converted: [f32; 8] = bytemuck::cast(_mm256_cvtph_ps(bytemuck::cast(values.map(f16::to_bits))));
-                // A NaN keeps digits of its own there.
-                converted.map(|value| if value.is_nan() { f16::NAN.widen() } else { value })
+            "x86_64+avx512f+avx512bw+avx512dq+avx512vl" => {
+                let values = _mm512_cvtph_ps(bytemuck::cast(*block));
+                let is_nan = _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(values, values);
+                bytemuck::cast(_mm512_mask_blend_ps(is_nan, values, _mm512_set1_ps(WIDE_NAN)))
             },
-            _ => values.map(f16::widen),
+            "x86_64+avx2+f16c" => {
+                let halves: [[u16; BLOCK / 2]; 2] = bytemuck::cast(*block);
+                bytemuck::cast(halves.map(|half| {
+                    let values = _mm256_cvtph_ps(bytemuck::cast(half));
+                    let is_nan = _mm256_cmp_ps::<_CMP_UNORD_Q>(values, values);
+                    _mm256_blendv_ps(values, _mm256_set1_ps(WIDE_NAN), is_nan)
+                }))
+            },
+            _ => block.map(|bits| f16::from_bits(bits).widen()),
         };
     }
-    widen_each(rest, out_of_rest);
+    widen_each(&values[whole..], &mut out[whole..]);
 }
 
-/// [`narrow_each`], eight at a time.
-#[multiversion(targets("x86_64+avx2+f16c"))]
+/// [`narrow_each`], some at a time.
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2+f16c"))]
 pub(super) fn narrow_f16(values: &[f32], out: &mut [f16]) {
-    let ((values, rest), (out, out_of_rest)) = (values.as_chunks::<8>(), out.as_chunks_mut::<8>());
-    for (out, values) in out.iter_mut().zip(values) {
+    let whole = values.len() / BLOCK * BLOCK;
+    let (blocks, _) = values.as_chunks::<BLOCK>();
+    for (out, block) in out.reinterpret_cast_mut().as_chunks_mut::<BLOCK>().0.iter_mut().zip(blocks) {
         *out = match_target! {
-            "x86_64+avx2+f16c" => {
-                let bits = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(bytemuck::cast(*values));
-                let bits: [u16; 8] = bytemuck::cast(bits);
-                bits.map(|bits| f16::from_bits(if is_nan(bits) { NAN } else { bits }))
+            "x86_64+avx512f+avx512bw+avx512dq+avx512vl" => {
+                let bits = _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(bytemuck::cast(*block));
+                let magnitudes = _mm256_and_si256(bits, _mm256_set1_epi16(NAN));
+                let is_nan = _mm256_cmpgt_epi16_mask(magnitudes, _mm256_set1_epi16(INFINITY));
+                bytemuck::cast(_mm256_mask_blend_epi16(is_nan, bits, _mm256_set1_epi16(NAN)))
             },
-            _ => values.map(f16::narrow),
+            "x86_64+avx2+f16c" => {
+                let halves: [[f32; BLOCK / 2]; 2] = bytemuck::cast(*block);
+                bytemuck::cast(halves.map(|half| {
+                    let bits = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(bytemuck::cast(half));
+                    let magnitudes = _mm_and_si128(bits, _mm_set1_epi16(NAN));
+                    let is_nan = _mm_cmpgt_epi16(magnitudes, _mm_set1_epi16(INFINITY));
+                    _mm_blendv_epi8(bits, _mm_set1_epi16(NAN), is_nan)
+                }))
+            },
+            _ => block.map(|value| f16::narrow(value).to_bits()),
         };
     }
-    narrow_each(rest, out_of_rest);
+    narrow_each(&values[whole..], &mut out[whole..]);
 }
 
-/// The one NaN that rounding gives.
-const NAN: u16 = 0x7fff;
-
-/// Without a branch, which `f16`'s own has.
-#[inline(always)]
-fn is_nan(bits: u16) -> bool {
-    bits & 0x7fff > f16::INFINITY.to_bits()
-}
+/// The one NaN that conversions give, which is all digits of a magnitude, too.
+#[cfg(target_arch = "x86_64")]
+const NAN: i16 = 0x7fff;
+#[cfg(target_arch = "x86_64")]
+const WIDE_NAN: f32 = f32::from_bits(0x7fff_ffff);
+#[cfg(target_arch = "x86_64")]
+const INFINITY: i16 = f16::INFINITY.to_bits().cast_signed();
 
 #[cfg(test)]
 mod tests {
@@ -74,7 +98,7 @@ mod tests {
     #[test]
     fn bits_are_those_of_one_element() {
         let all: Vec<f16> = (0..=u16::MAX).map(f16::from_bits).collect();
-        for first in 0..9 {
+        for first in 0..17 {
             let (values, mut wide) = (&all[first..], vec![0.0; all.len() - first]);
             f16::widen_all(values, &mut wide);
             let same = values.iter().zip(&wide).all(|(value, wide)| value.widen().to_bits() == wide.to_bits());
