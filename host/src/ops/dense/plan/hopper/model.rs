@@ -59,7 +59,8 @@ const BELOW: u64 = 16;
 /// A copied row of 128 bytes, in picoseconds: on a multiprocessor's way, and on that of two.
 const ROW: u64 = 728;
 const ROW_OF_PAIR: u64 = 1466;
-/// How much of that a row takes which 1, 2, 4 and so on of the blocks that run want, in thousandths.
+/// How much of that a row takes which 1, 2, 4 and so on of the blocks that run want, in thousandths: as fitted, and what 1 and
+/// more than 16 have is less sure than the fall between.
 const WANTED: [u64; 7] = [699, 1062, 890, 663, 606, 793, 846];
 /// Bytes that the L2 cache gives to all multiprocessors in a nanosecond, and memory to the L2 cache.
 const L2_BYTES: u64 = 14_981;
@@ -92,7 +93,8 @@ struct Operand {
     /// Rows of the product, or columns, and those of a tile.
     side: u64,
     tile: u64,
-    /// Whether the depth lies in a row of its matrix. Otherwise a copy brings 64 of `side` for each of the depth.
+    /// Whether the depth lies in a row of its matrix, as its rows' length says: of a side as long as the depth that is a guess.
+    /// Otherwise a copy brings 64 of `side` for each of the depth.
     depth_inner: bool,
     /// How much of what unaligned rows add is added, in thousandths.
     unaligned: u64,
