@@ -1,7 +1,42 @@
 //! Work for all threads, unless it is too little for more than one.
 
+use std::hint;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
 use rayon::iter::plumbing::{Producer, ProducerCallback};
 use rayon::prelude::*;
+
+/// Turns that each thread may have: so many that the last ones are short.
+const TURNS: usize = 8;
+/// How long the caller looks whether the others are done before it sleeps: as long as it takes to wake it, several times.
+const PATIENCE: Duration = Duration::from_micros(200);
+
+/// Calls `work` here and on all others of so many threads, and returns when it has returned everywhere.
+///
+/// This thread begins at once: the others help from when they are awake, which takes tens of microseconds on a virtual machine.
+/// (Given to rayon, all of the work waits for its threads to wake one after another, and the caller for being woken by them.)
+pub(crate) fn on_threads(threads: usize, work: impl Fn() + Send + Sync) {
+    if threads <= 1 {
+        return work();
+    }
+    let busy = AtomicUsize::new(0);
+    rayon::in_place_scope(|scope| {
+        for _ in 1..threads {
+            scope.spawn(|_| {
+                busy.fetch_add(1, Ordering::Relaxed);
+                work();
+                busy.fetch_sub(1, Ordering::Relaxed);
+            });
+        }
+        work();
+        let done = Instant::now();
+        while busy.load(Ordering::Relaxed) > 0 && done.elapsed() < PATIENCE {
+            hint::spin_loop();
+        }
+    });
+}
 
 /// Items that threads take turns at, several `together`: the least that is worth a thread's while.
 ///
@@ -11,10 +46,7 @@ pub(crate) trait Tasks: IndexedParallelIterator {
     /// Calls `f` with each.
     #[inline]
     fn run(self, together: usize, f: impl Fn(Self::Item) + Send + Sync) {
-        if is_shared(self.len(), together) {
-            return self.with_min_len(together).for_each(f);
-        }
-        self.with_producer(ForEach(f));
+        self.run_with(together, || (), |(), item| f(item));
     }
 
     /// Calls `f` with each, and with something that `init` makes for those that one thread takes after another.
@@ -25,50 +57,102 @@ pub(crate) trait Tasks: IndexedParallelIterator {
         init: impl Fn() -> S + Send + Sync,
         f: impl Fn(&mut S, Self::Item) + Send + Sync,
     ) {
-        if is_shared(self.len(), together) {
-            return self.with_min_len(together).for_each_init(init, f);
-        }
-        let mut state = init();
-        self.with_producer(ForEach(|item| f(&mut state, item)));
+        let items = self.len();
+        self.with_producer(ForEach { items, together, init, f });
     }
 
     /// All of them, in order.
     #[inline]
     fn gather(self, together: usize) -> Vec<Self::Item> {
-        if is_shared(self.len(), together) {
-            return self.with_min_len(together).collect();
-        }
-        self.with_producer(Collect)
+        let items = self.len();
+        self.with_producer(Collect { items, together })
     }
 }
 
 impl<I: IndexedParallelIterator> Tasks for I {}
 
-fn is_shared(items: usize, together: usize) -> bool {
-    items > together && rayon::current_num_threads() > 1
+/// What is left of items, from which threads take their turns.
+struct Turns<P> {
+    rest: Mutex<(Option<P>, usize)>,
+    items: usize,
+    each: usize,
+    threads: usize,
 }
 
-/// Calls a function with each item, on the thread that is here.
-struct ForEach<F>(F);
-
-impl<T, F: FnMut(T)> ProducerCallback<T> for ForEach<F> {
-    type Output = ();
-
+impl<P: Producer> Turns<P> {
     #[inline]
-    fn callback<P: Producer<Item = T>>(self, items: P) {
-        items.into_iter().for_each(self.0);
+    fn new(producer: P, items: usize, together: usize) -> Self {
+        let threads = if items > together { rayon::current_num_threads() } else { 1 };
+        let turns = if threads > 1 { (items / together).clamp(1, TURNS * threads) } else { 1 };
+        let rest = Mutex::new((Some(producer), items));
+        Self { rest, items, each: items.div_ceil(turns), threads: threads.min(turns) }
+    }
+
+    /// The next ones, and the number of the first.
+    #[inline]
+    fn next(&self) -> Option<(usize, P)> {
+        let mut rest = self.rest.lock().expect("nothing runs while it is locked");
+        let (producer, left) = (rest.0.take()?, rest.1);
+        if left <= self.each {
+            return Some((self.items - left, producer));
+        }
+        let (next, after) = producer.split_at(self.each);
+        *rest = (Some(after), left - self.each);
+        Some((self.items - left, next))
     }
 }
 
-/// Collects the items, on the thread that is here.
-struct Collect;
+/// Calls a function with each item.
+struct ForEach<I, F> {
+    items: usize,
+    together: usize,
+    init: I,
+    f: F,
+}
 
-impl<T> ProducerCallback<T> for Collect {
-    type Output = Vec<T>;
+impl<T, S, I: Fn() -> S + Send + Sync, F: Fn(&mut S, T) + Send + Sync> ProducerCallback<T> for ForEach<I, F> {
+    type Output = ();
 
     #[inline]
-    fn callback<P: Producer<Item = T>>(self, items: P) -> Vec<T> {
-        items.into_iter().collect()
+    fn callback<P: Producer<Item = T>>(self, producer: P) {
+        let Self { items, together, init, f } = self;
+        let turns = Turns::new(producer, items, together);
+        on_threads(turns.threads, || {
+            let Some((_, mut turn)) = turns.next() else { return };
+            let mut state = init();
+            loop {
+                turn.into_iter().for_each(|item| f(&mut state, item));
+                let Some((_, next)) = turns.next() else { break };
+                turn = next;
+            }
+        });
+    }
+}
+
+/// Collects the items.
+struct Collect {
+    items: usize,
+    together: usize,
+}
+
+impl<T: Send> ProducerCallback<T> for Collect {
+    type Output = Vec<T>;
+
+    fn callback<P: Producer<Item = T>>(self, producer: P) -> Vec<T> {
+        let turns = Turns::new(producer, self.items, self.together);
+        if turns.threads == 1 {
+            return turns.next().map_or_else(Vec::new, |(_, all)| all.into_iter().collect());
+        }
+        let parts = Mutex::new(Vec::new());
+        on_threads(turns.threads, || {
+            while let Some((first, turn)) = turns.next() {
+                let part: Vec<T> = turn.into_iter().collect();
+                parts.lock().expect("nothing runs while it is locked").push((first, part));
+            }
+        });
+        let mut parts = parts.into_inner().expect("no thread is left");
+        parts.sort_unstable_by_key(|(first, _)| *first);
+        parts.into_iter().flat_map(|(_, part)| part).collect()
     }
 }
 

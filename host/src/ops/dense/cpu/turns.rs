@@ -4,14 +4,12 @@ use std::any::Any;
 use std::cell::Cell;
 use std::cmp::Reverse;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+
+use crate::device::tasks::on_threads;
 
 /// Multiplications, or what takes as long, that are worth waking another thread for: that takes tens of microseconds on a
 /// virtual machine.
 pub(super) const SHARED: usize = 4 << 20;
-/// How long the caller looks whether the others are done before it sleeps: as long as it takes to wake it, several times.
-const PATIENCE: Duration = Duration::from_micros(200);
 
 /// A part of a pass, done once, with memory `R` that the jobs of one thread have in common.
 pub(super) struct Job<'a, R> {
@@ -33,9 +31,6 @@ thread_local! {
 }
 
 /// Does all of them, the longest first, so that no thread has one left when the others are done.
-///
-/// The caller begins at once: the others help from when they are awake. (Given to rayon, all of the work waits for its threads to
-/// wake, and the caller for being woken by them.)
 pub(super) fn take_turns<R: Default + 'static>(mut jobs: Vec<Job<'_, R>>) {
     let cost = jobs.iter().fold(0usize, |sum, job| sum.saturating_add(job.cost));
     let threads = if cost < SHARED { 1 } else { rayon::current_num_threads().min(jobs.len()) };
@@ -50,24 +45,7 @@ pub(super) fn take_turns<R: Default + 'static>(mut jobs: Vec<Job<'_, R>>) {
         }
         ROOM.set(Some(room));
     };
-    if threads <= 1 {
-        return work();
-    }
-    let busy = AtomicUsize::new(0);
-    rayon::in_place_scope(|scope| {
-        for _ in 1..threads {
-            scope.spawn(|_| {
-                busy.fetch_add(1, Ordering::Relaxed);
-                work();
-                busy.fetch_sub(1, Ordering::Relaxed);
-            });
-        }
-        work();
-        let done = Instant::now();
-        while busy.load(Ordering::Relaxed) > 0 && done.elapsed() < PATIENCE {
-            std::hint::spin_loop();
-        }
-    });
+    on_threads(threads, work);
 }
 
 #[cfg(test)]
