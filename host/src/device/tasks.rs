@@ -71,35 +71,46 @@ pub(crate) trait Tasks: IndexedParallelIterator {
 
 impl<I: IndexedParallelIterator> Tasks for I {}
 
-/// What is left of items, from which threads take their turns.
-struct Turns<P> {
-    rest: Mutex<(Option<P>, usize)>,
-    items: usize,
-    each: usize,
-    threads: usize,
+/// Things that threads take, each of them once, one after another.
+pub(crate) struct Turns<T> {
+    // No thread waits for a lock: a number is given to one of them.
+    all: Vec<Mutex<Option<T>>>,
+    next: AtomicUsize,
 }
 
-impl<P: Producer> Turns<P> {
-    #[inline]
-    fn new(producer: P, items: usize, together: usize) -> Self {
-        let threads = if items > together { rayon::current_num_threads() } else { 1 };
-        let turns = if threads > 1 { (items / together).clamp(1, TURNS * threads) } else { 1 };
-        let rest = Mutex::new((Some(producer), items));
-        Self { rest, items, each: items.div_ceil(turns), threads: threads.min(turns) }
+impl<T> Turns<T> {
+    pub fn new(all: impl IntoIterator<Item = T>) -> Self {
+        Self { all: all.into_iter().map(|one| Mutex::new(Some(one))).collect(), next: AtomicUsize::new(0) }
     }
 
-    /// The next ones, and the number of the first.
+    /// The next one, and its number; `None` when there are no more.
     #[inline]
-    fn next(&self) -> Option<(usize, P)> {
-        let mut rest = self.rest.lock().expect("nothing runs while it is locked");
-        let (producer, left) = (rest.0.take()?, rest.1);
-        if left <= self.each {
-            return Some((self.items - left, producer));
-        }
-        let (next, after) = producer.split_at(self.each);
-        *rest = (Some(after), left - self.each);
-        Some((self.items - left, next))
+    pub fn next(&self) -> Option<(usize, T)> {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let one = self.all.get(number)?.lock().expect("nothing runs while it is locked").take();
+        one.map(|one| (number, one))
     }
+}
+
+/// Threads for so many items, of which `together` are worth a thread's while.
+#[inline]
+fn threads_for(items: usize, together: usize) -> usize {
+    if items > together { rayon::current_num_threads().min(items / together) } else { 1 }
+}
+
+/// So many items in turns for so many threads.
+fn turns<P: Producer>(producer: P, items: usize, together: usize, threads: usize) -> Turns<P> {
+    let count = (items / together).clamp(1, TURNS * threads);
+    let mut rest = Some(producer);
+    Turns::new((1..=count).filter_map(|number| {
+        if number == count {
+            return rest.take();
+        }
+        // As many in each as in the others, or one more.
+        let (part, after) = rest.take()?.split_at(number * items / count - (number - 1) * items / count);
+        rest = Some(after);
+        Some(part)
+    }))
 }
 
 /// Calls a function with each item.
@@ -116,8 +127,13 @@ impl<T, S, I: Fn() -> S + Send + Sync, F: Fn(&mut S, T) + Send + Sync> ProducerC
     #[inline]
     fn callback<P: Producer<Item = T>>(self, producer: P) {
         let Self { items, together, init, f } = self;
-        let turns = Turns::new(producer, items, together);
-        on_threads(turns.threads, || {
+        let threads = threads_for(items, together);
+        if threads == 1 {
+            let mut state = init();
+            return producer.into_iter().for_each(|item| f(&mut state, item));
+        }
+        let turns = turns(producer, items, together, threads);
+        on_threads(threads, || {
             let Some((_, mut turn)) = turns.next() else { return };
             let mut state = init();
             loop {
@@ -139,20 +155,19 @@ impl<T: Send> ProducerCallback<T> for Collect {
     type Output = Vec<T>;
 
     fn callback<P: Producer<Item = T>>(self, producer: P) -> Vec<T> {
-        let turns = Turns::new(producer, self.items, self.together);
-        if turns.threads == 1 {
-            return turns.next().map_or_else(Vec::new, |(_, all)| all.into_iter().collect());
+        let threads = threads_for(self.items, self.together);
+        if threads == 1 {
+            return producer.into_iter().collect();
         }
-        let parts = Mutex::new(Vec::new());
-        on_threads(turns.threads, || {
-            while let Some((first, turn)) = turns.next() {
-                let part: Vec<T> = turn.into_iter().collect();
-                parts.lock().expect("nothing runs while it is locked").push((first, part));
+        let turns = turns(producer, self.items, self.together, threads);
+        let parts: Vec<Mutex<Vec<T>>> = turns.all.iter().map(|_| Mutex::default()).collect();
+        on_threads(threads, || {
+            while let Some((number, turn)) = turns.next() {
+                let part = turn.into_iter().collect();
+                *parts[number].lock().expect("one thread has this number") = part;
             }
         });
-        let mut parts = parts.into_inner().expect("no thread is left");
-        parts.sort_unstable_by_key(|(first, _)| *first);
-        parts.into_iter().flat_map(|(_, part)| part).collect()
+        parts.into_iter().flat_map(|part| part.into_inner().expect("no thread is left")).collect()
     }
 }
 

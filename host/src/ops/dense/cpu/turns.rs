@@ -3,9 +3,8 @@
 use std::any::Any;
 use std::cell::Cell;
 use std::cmp::Reverse;
-use std::sync::Mutex;
 
-use crate::device::tasks::on_threads;
+use crate::device::tasks::{Turns, on_threads};
 
 /// Multiplications, or what takes as long, that are worth waking another thread for: that takes tens of microseconds on a
 /// virtual machine.
@@ -35,12 +34,10 @@ pub(super) fn take_turns<R: Default + 'static>(mut jobs: Vec<Job<'_, R>>) {
     let cost = jobs.iter().fold(0usize, |sum, job| sum.saturating_add(job.cost));
     let threads = if cost < SHARED { 1 } else { rayon::current_num_threads().min(jobs.len()) };
     jobs.sort_by_key(|job| Reverse(job.cost));
-    let jobs = Mutex::new(jobs.into_iter());
+    let jobs = Turns::new(jobs);
     let work = || {
         let mut room: Box<R> = ROOM.take().and_then(|room| room.downcast().ok()).unwrap_or_default();
-        loop {
-            let next = jobs.lock().expect("no job runs while it is locked").next();
-            let Some(job) = next else { break };
+        while let Some((_, job)) = jobs.next() {
             (job.run)(&mut room);
         }
         ROOM.set(Some(room));
@@ -50,6 +47,8 @@ pub(super) fn take_turns<R: Default + 'static>(mut jobs: Vec<Job<'_, R>>) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
     use super::*;
 
     /// Each once, on however many threads, called from one of rayon's or from another.
