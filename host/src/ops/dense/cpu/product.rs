@@ -9,7 +9,6 @@ use gemm::Parallelism;
 use multiversion::multiversion;
 
 use super::turns::{Job, SHARED};
-use crate::device::widened;
 use crate::{Compute, Real};
 
 /// Terms of a sum that are added in one go: what `gemm` takes of a block at a time stays in the second cache.
@@ -57,14 +56,12 @@ impl<'a, E: Real> Matrix<'a, E> {
         columns: Range<usize>,
         turn: bool,
         copy: &'r mut Vec<E::Compute>,
-        [strip, converted]: [&mut Vec<E::Compute>; 2],
+        strip: &mut Vec<E::Compute>,
     ) -> View<'r, E::Compute> {
         let (lines, along) = if self.turned { (columns, rows) } else { (rows, columns) };
         let (first, count, length) = (lines.start * self.stride + along.start, lines.len(), along.len());
         let zero = E::Compute::of(0.0);
-        let mut widen = |first: usize, out: &mut [E::Compute]| {
-            out.copy_from_slice(widened(&self.elements[first..][..length], converted));
-        };
+        let widen = |first: usize, out: &mut [E::Compute]| E::widen_all(&self.elements[first..][..length], out);
         let view =
             |elements, stride, turned| View { elements, strides: if turned { [1, stride] } else { [stride, 1] } };
         if turn {
@@ -125,7 +122,6 @@ pub(super) struct Room<C> {
     rhs: Vec<C>,
     strip: Vec<C>,
     sums: Vec<C>,
-    converted: Vec<C>,
 }
 
 /// `lhs · rhs`, of this shape, sums of `depth` terms.
@@ -170,7 +166,7 @@ impl<'a, C: Compute, L: Real<Compute = C>, R: Real<Compute = C>> Product<'a, L, 
 
     /// The sums of these rows and columns.
     fn block<'r>(&self, rows: Range<usize>, columns: Range<usize>, room: &'r mut Room<C>) -> &'r mut [C] {
-        let Room { lhs: left, rhs: right, strip, converted, sums } = room;
+        let Room { lhs: left, rhs: right, strip, sums } = room;
         let shape = [rows.len(), columns.len()];
         sums.resize(shape[0] * shape[1], C::zero());
         if self.depth == 0 {
@@ -180,9 +176,9 @@ impl<'a, C: Compute, L: Real<Compute = C>, R: Real<Compute = C>> Product<'a, L, 
         for start in (0..self.depth).step_by(step) {
             let depth = start..self.depth.min(start + step);
             // Fastest is a right operand whose rows are whole; `gemm` turns the left one as fast.
-            let lhs = self.lhs.block(rows.clone(), depth.clone(), false, left, [&mut *strip, &mut *converted]);
+            let lhs = self.lhs.block(rows.clone(), depth.clone(), false, left, strip);
             let turn = self.rhs.turned && shape[0] >= USES;
-            let rhs = self.rhs.block(depth.clone(), columns.clone(), turn, right, [&mut *strip, &mut *converted]);
+            let rhs = self.rhs.block(depth.clone(), columns.clone(), turn, right, strip);
             multiply(lhs, rhs, shape, depth.len(), sums, start > 0);
         }
         sums

@@ -8,7 +8,7 @@ use multiversion::multiversion;
 
 use super::product::Room;
 use super::turns::{Job, take_turns};
-use crate::device::{accumulate_all, widened};
+use crate::device::widened;
 use crate::ops::dense::Sizes;
 use crate::{Compute, Real};
 
@@ -175,8 +175,8 @@ fn dz_by_rows<'a, T: Real, const N: usize>(
                 row(dz, operands.map(of_row), &mut sums);
                 if !is_rounded && T::as_compute(&[]).is_none() {
                     rounded.resize(outputs, T::default());
-                    accumulate_all(&mut rounded, dz, T::Compute::of(0.0));
-                    dz.copy_from_slice(widened(&rounded, &mut converted[0]));
+                    T::narrow_all(dz, &mut rounded);
+                    T::widen_all(&rounded, dz);
                 }
             }
             *part = sums;
