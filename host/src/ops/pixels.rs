@@ -48,11 +48,11 @@ impl Windows {
     }
 }
 
-/// The first of each `BLOCK` of so many channels. The last ones overlap those before them where they are no whole block:
-/// nothing is left to do one by one.
+/// The first of each `BLOCK` of so many neighbours, at least one block. The last ones overlap those before them where they are no
+/// whole block: nothing is left to do one by one.
 #[inline(always)]
-pub(crate) fn blocks<const BLOCK: usize>(channels: usize) -> impl Iterator<Item = usize> {
-    (0..channels).step_by(BLOCK).map(move |first| first.min(channels - BLOCK))
+pub(crate) fn blocks<const BLOCK: usize>(count: usize) -> impl Iterator<Item = usize> {
+    (0..count).step_by(BLOCK).map(move |first| first.min(count - BLOCK))
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use multiversion::multiversion;
 
 use crate::Compute;
 use crate::ops::gaussian_pool::weights::{BLOCK, Factor};
+use crate::ops::pixels::blocks;
 
 /// A weight, and where the values begin that it is multiplied with.
 pub(super) type Term<'a, W> = (&'a W, usize);
@@ -43,8 +44,7 @@ pub(super) fn weighted_sums<C: Compute, W: Factor<C>>(out: &mut [C], values: &[C
     }
 }
 
-/// So many sums at once, which stay in registers while all terms are added. The last ones overlap those before them where
-/// they are no whole block: nothing is left to do one by one.
+/// So many sums at once, which stay in registers while all terms are added.
 #[inline(always)]
 fn by_blocks<const SUMS: usize, C: Compute, W: Factor<C>>(
     out: &mut [C],
@@ -52,12 +52,11 @@ fn by_blocks<const SUMS: usize, C: Compute, W: Factor<C>>(
     terms: &[Term<'_, W>],
     Runs { length, columns, rows }: Runs,
 ) {
-    let last = length - SUMS;
     let runs = (0..rows.count).flat_map(|row| (0..columns.count).map(move |column| (row, column)));
     for (row, column) in runs {
         let out = &mut out[row * rows.sums + column * columns.sums..][..length];
         let values = &values[row * rows.values + column * columns.values..];
-        for first in (0..length).step_by(SUMS).map(|first| first.min(last)) {
+        for first in blocks::<SUMS>(length) {
             let lane = terms.first().map_or(0, |(weight, _)| weight.lane(first));
             let mut sums = [C::zero(); SUMS];
             for &(weight, begin) in terms {
