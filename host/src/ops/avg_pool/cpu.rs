@@ -9,7 +9,7 @@ use crate::device::convert::{BLOCK, rounding, widened};
 use crate::device::tasks::Tasks;
 use crate::device::{Cpu, OnCpu};
 use crate::ops::pixels::{Pixel, blocks};
-use crate::ops::rows::{Lines, Run, rows_per_task, zip_strided};
+use crate::ops::rows::{Lines, Run, Runs, rows_per_task, zip_strided};
 use crate::ops::window::Window;
 use crate::{Compute, Real, Result};
 
@@ -113,12 +113,13 @@ impl<T: Real> OnCpu for Forward<'_, T> {
             });
             return Ok(());
         }
-        let (windows, runs, zero) = (&averages.windows, averages.windows.runs(), T::Compute::of(0.0));
+        let (windows, by_pixels, zero) = (&averages.windows, averages.by_pixels(), T::Compute::of(0.0));
         let (factors, pixel) = (averages.factors::<T::Compute>(), windows.pixel());
-        let by_pixels = averages.by_pixels();
+        // What whole lines take, and what pixels do not.
+        let (runs, sums) = if by_pixels { (Runs::new(), 0) } else { (windows.runs(), line) };
         y.par_chunks_mut(output_line).enumerate().run_with(
             rows_per_task(output_line),
-            || (Lines::new(windows, x), vec![zero; line], Vec::new()),
+            || (Lines::new(windows, x), vec![zero; sums], Vec::new()),
             |(lines, sums, room), (row, y)| {
                 let down = factors[0][row % output_height];
                 rounding(y, zero, room, |y| {

@@ -157,6 +157,7 @@ fn wins<C: Compute>(x: C, maximum: C) -> bool {
 
 /// What all rows of the output have in common.
 struct Columns {
+    /// Of pixels of one element; others are gone over one by one.
     runs: Runs,
     /// For each output, the window's first column that is not left of the image.
     first: Vec<u32>,
@@ -168,11 +169,12 @@ struct Columns {
 
 impl Columns {
     fn new(windows: &Windows) -> Self {
+        let pixel = windows.pixel();
         let first = |output| windows.positions_inside(1, output).start as u32;
         Self {
-            runs: windows.runs(),
+            runs: if pixel > 1 { Runs::new() } else { windows.runs() },
             first: (0..windows.output[1]).map(first).collect(),
-            pixel: windows.pixel(),
+            pixel,
             few: windows.few_outputs(),
         }
     }
