@@ -186,7 +186,6 @@ pub unsafe fn traps(_y: GlobalMut<f32>) {
 
 /// Does it in a process of its own.
 fn in_a_child(kind: &str, blocking: &str) -> Outcome {
-    let _room = memory_of_the_gpu();
     let child =
         Command::new(std::env::current_exe()?).env(CHILD, kind).env("FERROLAYER_LAUNCH_BLOCKING", blocking).output()?;
     let said = String::from_utf8_lossy(&child.stdout).into_owned() + &String::from_utf8_lossy(&child.stderr);
@@ -202,12 +201,10 @@ fn fault_in_a_child(gpu: &Device) -> Outcome {
         in_a_child(fault, blocking)?;
     }
     // The way back: another process, and this one, whose context is its own, never lost the GPU.
-    let room = memory_of_the_gpu();
     let next = Command::new(std::env::current_exe()?)
         .env("FERROLAYER_REQUIRE_GPU", "1")
         .args(["--exact", "relu::edge_values::gpu"])
         .output()?;
-    drop(room);
     let said = String::from_utf8_lossy(&next.stdout);
     if !next.status.success() || !said.contains("1 passed") {
         return Err(format!("a process after the fault: {}, said:\n{said}", next.status).into());

@@ -1,8 +1,9 @@
 //! Trials on the devices there are, and the inputs they share.
 
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{OnceLock, PoisonError, RwLock, TryLockError};
+use std::time::Duration;
 
-use ferrolayer::device::GpuOptions;
+use ferrolayer::device::{Gpu, GpuOptions};
 use ferrolayer::ops::Window;
 use ferrolayer::{Device, Element, Real, Tensor};
 use libtest_mimic::Completion;
@@ -32,23 +33,57 @@ pub fn on_emulated_gpu(name: &str, test: impl FnOnce(&Device) -> Outcome + Send 
 
 /// A trial on the first real GPU: ignored where there is none, a failure when `FERROLAYER_REQUIRE_GPU=1`.
 pub fn on_real_gpu(name: &str, test: impl FnOnce(&Device) -> Outcome + Send + 'static) -> Trial {
-    Trial::ignorable_test(format!("{name}::gpu"), move || match GpuOptions::default().poison().open(0) {
-        Ok(gpu) => test(&Device::Gpu(gpu)).map(|()| Completion::Completed),
-        Err(missing) if require_gpu() => Err(format!("FERROLAYER_REQUIRE_GPU is set, and {missing}").into()),
-        Err(missing) => Ok(Completion::ignored_with(missing)),
+    on_gpu(name, move || {
+        let _shared = MEMORY.read().unwrap_or_else(PoisonError::into_inner);
+        open(|_| None, test)
+    })
+}
+
+/// A trial on the first real GPU while no other is there: of who takes all of its memory.
+pub fn on_whole_gpu(name: &str, test: impl FnOnce(&Device) -> Outcome + Send + 'static) -> Trial {
+    on_gpu(name, move || {
+        let _alone = loop {
+            match MEMORY.try_write() {
+                Ok(alone) => break alone,
+                Err(TryLockError::Poisoned(poisoned)) => break poisoned.into_inner(),
+                // Not waited for: that would keep out all who come later, until the longest of the others is done.
+                Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(10)),
+            }
+        };
+        open(|_| None, test)
     })
 }
 
 /// A trial on the first real GPU if that takes kernels for Hopper: ignored where it does not, as where there is none.
 pub fn on_hopper(name: &str, test: impl FnOnce(&Device) -> Outcome + Send + 'static) -> Trial {
-    Trial::ignorable_test(format!("{name}::gpu"), move || match GpuOptions::default().poison().open(0) {
-        Ok(gpu) if gpu.hopper_multiprocessors().is_none() => {
-            Ok(Completion::ignored_with("the GPU takes no kernels for Hopper"))
-        }
-        Ok(gpu) => test(&Device::Gpu(gpu)).map(|()| Completion::Completed),
+    on_gpu(name, move || {
+        let _shared = MEMORY.read().unwrap_or_else(PoisonError::into_inner);
+        let refusal =
+            |gpu: &Gpu| gpu.hopper_multiprocessors().is_none().then_some("the GPU takes no kernels for Hopper");
+        open(refusal, test)
+    })
+}
+
+/// Read by who uses the real GPU's memory, written by who takes all of it.
+static MEMORY: RwLock<()> = RwLock::new(());
+
+fn on_gpu(name: &str, trial: impl FnOnce() -> Result<Completion, Failed> + Send + 'static) -> Trial {
+    Trial::ignorable_test(format!("{name}::gpu"), trial)
+}
+
+/// Runs the test on the first real GPU, unless there is none or there is a reason not to.
+fn open(
+    refusal: impl FnOnce(&Gpu) -> Option<&'static str>,
+    test: impl FnOnce(&Device) -> Outcome,
+) -> Result<Completion, Failed> {
+    match GpuOptions::default().poison().open(0) {
+        Ok(gpu) => match refusal(&gpu) {
+            Some(reason) => Ok(Completion::ignored_with(reason)),
+            None => test(&Device::Gpu(gpu)).map(|()| Completion::Completed),
+        },
         Err(missing) if require_gpu() => Err(format!("FERROLAYER_REQUIRE_GPU is set, and {missing}").into()),
         Err(missing) => Ok(Completion::ignored_with(missing)),
-    })
+    }
 }
 
 /// Whether a missing GPU is a failure.
@@ -99,12 +134,6 @@ pub fn normal_tensor<T: Real>(device: &Device, seed: u64, shape: &[usize]) -> Te
 /// The elements' magnitudes.
 pub fn sizes<T: Real>(tensor: &Tensor<T>) -> Vec<f64> {
     tensor.to_vec().expect("elements").into_iter().map(|v| v.f64().abs()).collect()
-}
-
-/// Held by who takes all memory of a GPU, and by who starts another process there, which needs some.
-pub fn memory_of_the_gpu() -> MutexGuard<'static, ()> {
-    static MEMORY: Mutex<()> = Mutex::new(());
-    MEMORY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Fails unless every element has the same bits, NaN included.
