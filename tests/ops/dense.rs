@@ -48,6 +48,15 @@ pub fn tests() -> Vec<Trial> {
     ];
     tests.extend(on_each_gpu("dense::tune::each_way_is_taken", tune::each_way_is_taken));
     tests.extend(on_each_gpu("dense::tune::tunes_and_keeps", tune::tunes_and_keeps));
+    macro_rules! of_tiles {
+        ($($side:literal)*) => {$(
+            let name = |of: &str| format!("dense::tiles_of_{}_match_f64::{of}", $side);
+            tests.extend(on_each_gpu(&name("f32"), tiles::match_f64::<f32, $side>));
+            tests.extend(on_each_gpu(&name("f16"), tiles::match_f64::<f16, $side>));
+            tests.extend(on_each_gpu(&name("bf16"), tiles::match_f64::<bf16, $side>));
+        )*};
+    }
+    of_tiles!(32 64 128);
     of_type::<f32>(&mut tests, "f32");
     of_type::<f16>(&mut tests, "f16");
     of_type::<bf16>(&mut tests, "bf16");
@@ -57,9 +66,6 @@ pub fn tests() -> Vec<Trial> {
         tests.push(on_cpu(&format!("dense::rounds_once::{name}::cpu"), move || test(&Device::cpu())));
         tests.extend(on_each_gpu(&format!("dense::rounds_once::{name}"), test));
     }
-    tests.extend(on_each_gpu("dense::large_tiles_match_f64::f32", tiles::large_tiles::<f32>));
-    tests.extend(on_each_gpu("dense::large_tiles_match_f64::f16", tiles::large_tiles::<f16>));
-    tests.extend(on_each_gpu("dense::large_tiles_match_f64::bf16", tiles::large_tiles::<bf16>));
     of_half::<f16>(&mut tests, "f16");
     of_half::<bf16>(&mut tests, "bf16");
     for (tile, [f16, bf16]) in [

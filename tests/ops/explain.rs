@@ -37,6 +37,10 @@ fn launches() -> Outcome {
         let mut dx = x.empty_like()?;
         prelu::backward(&x, &alpha, &x, Some(Out::write(&mut dx)), None)?;
     }
+    for shape in [[2, 3, 68], [2, 3, 70], [2, 3, 2], [7, 3, 1], [7, 4, 1]] {
+        let (x, alpha) = (Tensor::full(&gpu, &shape, -1.0f32)?, Tensor::full(&gpu, &[shape[1]], 0.25f32)?);
+        prelu::forward(&x, &alpha)?;
+    }
     let (three, five) = (Window::new([3, 3]).stride([2, 2]).padding([1, 1]), Window::new([5, 4]).stride([1, 1]));
     for (shape, layout, window) in [
         ([2, 3, 9, 9], Layout::RowMajor, three),
@@ -75,8 +79,8 @@ fn said(explain: Option<&str>) -> Result<Vec<String>, Failed> {
 }
 
 fn says_once() -> Outcome {
-    let product = "by tiles of 64: larger ones would be half empty; the depth in";
-    let parts = "2 parts of 152, so that more blocks run";
+    let product = "3x5 sums over 300 by tiles of 32, whose depth a block's warps share: larger ones would leave multiprocessors \
+                   idle; the depth in 4 parts of 80, so that more blocks run";
     let three = "window 3x3 stride 2x2 padding 1x1 dilation 1x1 over 9x9";
     let five = "window 5x4 stride 1x1 padding 0x0";
     let gaussian = "window 3x3 stride 2x2 padding 1x1 over 9x9, 1 a map";
@@ -89,9 +93,11 @@ fn says_once() -> Outcome {
     let size = "no kernel down columns has windows of this size";
     let expected = [
         "relu_forward_f32 grid 1 block 256".to_owned(),
-        format!("dense_forward_f32_64 grid 1x1x2 block 128: 3x5 sums over 300 {product} {parts}"),
-        format!("dense_finish_f32 grid 1 block 256: 3x5 sums over 300 {product} {parts}"),
-        format!("dense_dx_f32_64 grid 1x5 block 128: 3x300 sums over 5 {product} one part"),
+        format!("dense_forward_f32_32 grid 1x1x4 block 256: {product}"),
+        format!("dense_finish_f32 grid 1 block 256: {product}"),
+        "dense_dx_f32_32 grid 1x10 block 256: 3x300 sums over 5 by tiles of 32, whose depth a block's warps share: larger ones \
+         would leave multiprocessors idle; the depth in one part"
+            .to_owned(),
         "dense_forward_mma_f16_64 grid 1 block 128 shared 32768 bytes: 3x5 sums over 304 by tensor cores in tiles of 64x64: of \
          all cuts this should take the least time; the depth in one part"
             .to_owned(),
@@ -101,6 +107,18 @@ fn says_once() -> Outcome {
         "prelu_backward_planes_f32 grid 6 block 256: planes of 68, a multiple of 4: 4 at a time, parts of 4096"
             .to_owned(),
         "prelu_backward_planes_f32 grid 6 block 256: planes of 70, no multiple of 4: one at a time, parts of 4096"
+            .to_owned(),
+        "prelu_forward_vectors_f32_1 grid 1 block 256: planes of a multiple of 4: one slope for a vector, vectors a thread 1"
+            .to_owned(),
+        "prelu_forward_vectors_f32_2 grid 1 block 256: planes of no multiple of 4: 2 slopes for a vector, vectors a thread 1"
+            .to_owned(),
+        "prelu_forward_vectors_f32_0 grid 1 block 256: planes of 2: a vector's channels are looked for one by one, vectors a \
+         thread 1"
+            .to_owned(),
+        "prelu_forward_vectors_f32_0 grid 1 block 256: no multiple of 4 channels: a vector's are looked for one by one, \
+         vectors a thread 1"
+            .to_owned(),
+        "prelu_forward_vectors_f32_4 grid 1 block 256: a multiple of 4 channels: 4 slopes for a vector, vectors a thread 1"
             .to_owned(),
         format!(
             "max_pool_forward_band_f32_3_2 grid 1 block 64 shared 1968 bytes: {three} row-major: by bands of rows in \
@@ -122,7 +140,7 @@ fn says_once() -> Outcome {
         ),
         format!(
             "max_pool_forward_f32_Nchw_u8 grid 1 block 6x1x6: {five} dilation 2x1 over 9x9 row-major: an element a \
-                 thread: a band of rows has no room in shared memory, or is dilated"
+                 thread: a band of rows has no room in shared memory, or windows are dilated or too high"
         ),
         "permute_u32 grid 3 block 256".to_owned(),
         format!(

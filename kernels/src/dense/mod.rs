@@ -6,7 +6,7 @@
 //!
 //! The three products are one body ([`product`](mod@product)) over operands that are read as they lie, rows or columns
 //! first: nothing is transposed in memory. Each has an entry for tiles of 128 × 128 and one for 64 × 64, which small
-//! products need to fill the GPU. Of 16-bit floats there is another body ([`mma`]), by tensor cores, where rows are
+//! products need to fill the GPU, and one for 32 × 32, by another body (`sliced.rs`), for still smaller ones. Of 16-bit floats there is another body ([`mma`]), by tensor cores, where rows are
 //! whole pieces of 16 bytes, with entries for tiles of 128 × 256 too; and one by Hopper's tensor cores ([`wgmma`]), in PTX for
 //! `sm_90a` alone, where rows of the result are whole pieces too. There f32 goes by parts of bf16 ([`split`]) or as tf32
 //! ([`tf32`](mod@tf32)), where these are asked for, or else by a body of its own ([`ffma`]). The depth can be split over the grid's z: then each split
@@ -26,6 +26,7 @@ pub mod mma;
 mod order;
 pub mod product;
 mod quad;
+mod sliced;
 pub mod split;
 pub mod sums;
 pub mod tf32;
@@ -34,8 +35,8 @@ pub mod wgmma;
 use cuda_std::arch::sm_80::Half;
 use cuda_std::prelude::*;
 
+use self::product::Epilogue;
 pub use self::product::{DEPTH, MAX_GRID_Y, Shape, columns_along_x};
-use self::product::{Epilogue, product};
 use self::quad::Quad;
 
 /// `act` is the identity.
@@ -51,6 +52,8 @@ pub const PRELU_EACH: u32 = 3;
 pub const LARGE: u32 = 128;
 /// Side of the small tiles: a thread computes 8 × 4 elements.
 pub const SMALL: u32 = 64;
+/// Side of the tiles whose depth a block's warps share.
+pub const SLICED: u32 = 32;
 
 /// The sizes of a matrix that a kernel splits or turns.
 #[repr(C)]
@@ -67,12 +70,40 @@ unsafe impl KernelParam for Sizes {}
 
 /// Threads of a block that computes a tile.
 pub const fn block(side: u32) -> u32 {
-    2 * side
+    if side == SLICED { sliced::WARPS * warp::WARP_SIZE } else { 2 * side }
 }
 
 /// Blocks that a multiprocessor holds at once; fixes how many registers a thread may use.
 pub const fn per_multiprocessor(side: u32) -> u32 {
-    if side == LARGE { 2 } else { 5 }
+    if side == SMALL { 5 } else { 2 }
+}
+
+/// Barriers in the source of such an entry.
+pub const fn barriers(side: u32) -> u32 {
+    if side == SLICED { 1 } else { 2 }
+}
+
+/// The block's tile of a product, by the body for tiles of this side.
+///
+/// # Safety
+/// The module's.
+#[inline(always)]
+unsafe fn tile<T: Storage, const SIDE: u32, const A_DEPTH_INNER: bool, const B_DEPTH_INNER: bool>(
+    a: Global<T>,
+    b: Global<T>,
+    refused: Option<Global<u32>>,
+    epilogue: Epilogue<T>,
+    parts: Option<GlobalMut<f32>>,
+    shape: Shape,
+) {
+    // SAFETY: the caller's.
+    unsafe {
+        if SIDE == SLICED {
+            sliced::product::<T, A_DEPTH_INNER, B_DEPTH_INNER>(a, b, refused, epilogue, parts, shape);
+        } else {
+            product::product::<T, SIDE, A_DEPTH_INNER, B_DEPTH_INNER>(a, b, refused, epilogue, parts, shape);
+        }
+    }
 }
 
 /// `y = act(x · wᵀ + b)`, and `z`, before the activation, where it is asked for. `shape` is `[N, O, I]`; the grid is
@@ -86,8 +117,8 @@ pub const fn per_multiprocessor(side: u32) -> u32 {
 #[kernel(
     block = block(SIDE),
     min_blocks = per_multiprocessor(SIDE),
-    barriers = 2,
-    instances(T = [f32, f16, bf16], SIDE = [64, 128])
+    barriers = barriers(SIDE),
+    instances(T = [f32, f16, bf16], SIDE = [32, 64, 128])
 )]
 pub unsafe fn dense_forward<T: Storage, const SIDE: u32>(
     x: Global<T>,
@@ -103,7 +134,7 @@ pub unsafe fn dense_forward<T: Storage, const SIDE: u32>(
 ) {
     let epilogue = Epilogue { out: y, beta: 0.0, z, b, alpha, activation };
     // SAFETY: the module's contract.
-    unsafe { product::<T, SIDE, true, true>(x, w, refused, epilogue, parts, shape) }
+    unsafe { tile::<T, SIDE, true, true>(x, w, refused, epilogue, parts, shape) }
 }
 
 /// `dx = dz · w + beta * dx`. `shape` is `[N, I, O]`; the grid is `[tiles of N, tiles of I, splits]`.
@@ -115,8 +146,8 @@ pub unsafe fn dense_forward<T: Storage, const SIDE: u32>(
 #[kernel(
     block = block(SIDE),
     min_blocks = per_multiprocessor(SIDE),
-    barriers = 2,
-    instances(T = [f32, f16, bf16], SIDE = [64, 128])
+    barriers = barriers(SIDE),
+    instances(T = [f32, f16, bf16], SIDE = [32, 64, 128])
 )]
 pub unsafe fn dense_dx<T: Storage, const SIDE: u32>(
     dz: Global<T>,
@@ -128,7 +159,7 @@ pub unsafe fn dense_dx<T: Storage, const SIDE: u32>(
     beta: f32,
 ) {
     // SAFETY: the module's contract.
-    unsafe { product::<T, SIDE, true, false>(dz, w, refused, Epilogue::sum(dx, beta), parts, shape) }
+    unsafe { tile::<T, SIDE, true, false>(dz, w, refused, Epilogue::sum(dx, beta), parts, shape) }
 }
 
 /// `dw = dzᵀ · x + beta * dw`. `shape` is `[O, I, N]`; the grid is `[tiles of O, tiles of I, splits]`.
@@ -140,8 +171,8 @@ pub unsafe fn dense_dx<T: Storage, const SIDE: u32>(
 #[kernel(
     block = block(SIDE),
     min_blocks = per_multiprocessor(SIDE),
-    barriers = 2,
-    instances(T = [f32, f16, bf16], SIDE = [64, 128])
+    barriers = barriers(SIDE),
+    instances(T = [f32, f16, bf16], SIDE = [32, 64, 128])
 )]
 pub unsafe fn dense_dw<T: Storage, const SIDE: u32>(
     dz: Global<T>,
@@ -153,7 +184,7 @@ pub unsafe fn dense_dw<T: Storage, const SIDE: u32>(
     beta: f32,
 ) {
     // SAFETY: the module's contract.
-    unsafe { product::<T, SIDE, false, false>(dz, x, refused, Epilogue::sum(dw, beta), parts, shape) }
+    unsafe { tile::<T, SIDE, false, false>(dz, x, refused, Epilogue::sum(dw, beta), parts, shape) }
 }
 
 /// [`dense_forward`] on tensor cores. `I` is a multiple of [`mma::PIECE`], [`Shape::depth_per_split`] of [`mma::depth`];
@@ -235,8 +266,9 @@ pub unsafe fn dense_dw_mma<T: Half, const TILE: u32>(
 /// each; `splits` is then 1.
 ///
 /// # Safety
-/// The module's; `N` and `I` are at least 1 too; the maps are of the operands, with the boxes of [`wgmma::operand_box`] (of the
-/// columns' operand for the part that a block of [`wgmma::sharing`] brings), pieces swapped within 128 bytes.
+/// The module's; `N` and `I` are at least 1 too; the maps are of the operands, with the boxes of [`wgmma::operand_box`] for a tile's
+/// rows and columns (of these for the part that a block of [`wgmma::sharing`] brings), or for their [`wgmma::edge`], pieces swapped
+/// within 128 bytes.
 #[kernel(
     block = wgmma::BLOCK,
     min_blocks = 1,
@@ -263,11 +295,13 @@ pub unsafe fn dense_forward_wgmma<T: Half, const COLUMNS: u32, const ACROSS: u32
     splits: u32,
     activation: u32,
     x_map: TensorMap,
+    x_edge: TensorMap,
     w_map: TensorMap,
+    w_edge: TensorMap,
 ) {
     let _ = (x, w);
     let epilogue = Epilogue { out: y, beta: 0.0, z, b, alpha, activation };
-    let maps = [x_map, w_map];
+    let maps = [[x_map, x_edge], [w_map, w_edge]];
     // SAFETY: the module's contract.
     unsafe { wgmma::product::<T, COLUMNS, ACROSS, PARTS, true, true>(maps, epilogue, parts, shape, splits) }
 }
@@ -299,10 +333,11 @@ pub unsafe fn dense_dx_wgmma<T: Half, const COLUMNS: u32, const ACROSS: u32, con
     splits: u32,
     beta: f32,
     dz_map: TensorMap,
+    dz_edge: TensorMap,
     w_map: TensorMap,
 ) {
     let _ = (dz, w);
-    let maps = [dz_map, w_map];
+    let maps = [[dz_map, dz_edge], [w_map, w_map]];
     // SAFETY: the module's contract.
     unsafe {
         wgmma::product::<T, COLUMNS, ACROSS, PARTS, true, false>(maps, Epilogue::sum(dx, beta), parts, shape, splits)
@@ -339,7 +374,7 @@ pub unsafe fn dense_dw_wgmma<T: Half, const COLUMNS: u32, const ACROSS: u32, con
     x_map: TensorMap,
 ) {
     let _ = (dz, x);
-    let maps = [dz_map, x_map];
+    let maps = [[dz_map, dz_map], [x_map, x_map]];
     // SAFETY: the module's contract.
     unsafe {
         wgmma::product::<T, COLUMNS, ACROSS, PARTS, false, false>(maps, Epilogue::sum(dw, beta), parts, shape, splits)
@@ -352,6 +387,9 @@ pub const FINISH_BLOCK: u32 = 256;
 pub const FINISH_COLUMNS: u32 = 4 * warp::WARP_SIZE;
 /// Rows of its tile: one for each warp.
 pub const FINISH_ROWS: u32 = FINISH_BLOCK / warp::WARP_SIZE;
+
+/// Parts that a thread of it loads before it adds them.
+const FINISH_AT_ONCE: u32 = 8;
 
 /// What a product that was split leaves to do: `out = act(sum of the parts + b) + beta * out`, the parts in order.
 ///
@@ -395,9 +433,17 @@ pub unsafe fn dense_finish<T: Storage>(
     let mut split = 0;
     // SAFETY: the row and the quad's columns exist, in each of the parts.
     unsafe {
+        // Several on their way at a time: one after another, each would be waited for.
         while split < splits {
-            sum = sum.zip_with(quad.load(parts, split as usize * size + at), |sum, part| sum + part);
-            split += 1;
+            let mut loaded = [sum; FINISH_AT_ONCE as usize];
+            unrolled!(S in [0 1 2 3 4 5 6 7] {
+                let split = split + S as u32;
+                if split < splits { loaded[S] = quad.load(parts, split as usize * size + at); }
+            });
+            unrolled!(S in [0 1 2 3 4 5 6 7] {
+                if split + (S as u32) < splits { sum = sum.zip_with(loaded[S], |sum, part| sum + part); }
+            });
+            split += FINISH_AT_ONCE;
         }
         let epilogue = Epilogue { out, beta, z, b, alpha, activation };
         epilogue.put(at, quad, sum, epilogue.column_values(column, quad));

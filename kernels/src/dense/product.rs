@@ -16,7 +16,7 @@ pub const DEPTH: u32 = 8;
 /// Elements from one depth to the next in shared memory. An operand whose depth is innermost is stored by a warp as 16
 /// consecutive elements at one depth and 16 at the depth 4 further: four elements more than `side` put these 16 banks
 /// apart, and leave every depth aligned to 16 bytes.
-const fn pitch(side: u32) -> u32 {
+pub(super) const fn pitch(side: u32) -> u32 {
     side + 4
 }
 

@@ -3,7 +3,7 @@
 
 use cuda_std::arch::sm_80::Half;
 use cuda_std::launch::{DeviceMemory, Launch, LaunchDims};
-use kernels::dense::wgmma::{self, DEPTH, PIECE, cluster, operand_box, sharing};
+use kernels::dense::wgmma::{self, DEPTH, PIECE, cluster, edge, operand_box, sharing};
 use kernels::dense::{DenseDwWgmma, DenseDxWgmma, DenseForwardWgmma, PRELU_EACH, Shape};
 
 use super::launches::{OP, buffer, gpu};
@@ -134,12 +134,12 @@ where
         let b_matrix = right.all.gpu::<T>(OP, "b")?.as_slice().slice(GUARD..GUARD + right.values.len());
         let (_, into) = out.all.gpu_mut::<T>(OP, "out")?.as_slice_mut().split_at(GUARD);
         let (mut into, _) = into.split_at(n * o);
-        let a_map = gpu.tensor_map(&a, sizes(rows, a_inner), operand_box(side, a_inner))?;
-        let b_map = gpu.tensor_map(
-            &b_matrix,
-            sizes(columns, b_inner),
-            operand_box(width / sharing(COLUMNS, ACROSS, PARTS), b_inner),
-        )?;
+        let maps = |matrix: &dyn DeviceMemory<T>, across, inner, side| -> Result<_, Failed> {
+            let map = |side| gpu.tensor_map(matrix, sizes(across, inner), operand_box(side, inner));
+            Ok([map(side)?, map(edge(across, side))?])
+        };
+        let [a_map, a_edge] = maps(&a, rows, a_inner, side)?;
+        let [b_map, b_edge] = maps(&b_matrix, columns, b_inner, width / sharing(COLUMNS, ACROSS, PARTS))?;
         let parts = match splits {
             1 => None,
             _ => Some(room.gpu_mut::<f32>(OP, "parts")? as &mut dyn DeviceMemory<f32>),
@@ -165,7 +165,9 @@ where
                         splits,
                         activation: PRELU_EACH,
                         x_map: a_map,
+                        x_edge: a_edge,
                         w_map: b_map,
+                        w_edge: b_edge,
                     };
                     gpu.launch(dims, kernel)?;
                 }
@@ -179,6 +181,7 @@ where
                         splits,
                         beta,
                         dz_map: a_map,
+                        dz_edge: a_edge,
                         w_map: b_map,
                     };
                     gpu.launch(dims, kernel)?;

@@ -6,7 +6,7 @@ use cuda_std::tensor_map::TensorMap;
 use ferrolayer::device::GpuBuffer;
 use ferrolayer::ops::dense::Precision;
 use kernels::dense::tf32::{BLOCK, BLOCKS, DEPTH, DenseTf32, DenseTf32Turn, DenseTf32Turning, PIECE, operand_box};
-use kernels::dense::wgmma::{self, ROWS, cluster, sharing};
+use kernels::dense::wgmma::{self, ROWS, cluster, edge, sharing};
 use kernels::dense::{IDENTITY, Shape, Sizes};
 
 use super::launches::{OP, buffer, finish, gpu};
@@ -97,6 +97,12 @@ impl Case {
         Ok(gpu(device).tensor_map_as_tf32(buffer(matrix)?, sizes, of_box)?)
     }
 
+    /// For whole boxes of a side, and for the matrix's edge.
+    fn maps(&self, device: &Device, matrix: &Tensor<f32>, side: u32) -> Result<[TensorMap; 2], Failed> {
+        let map = |side| self.map(device, matrix, operand_box(side, true));
+        Ok([map(side)?, map(edge(matrix.shape()[0] as u32, side))?])
+    }
+
     /// Adds parts, if there are any, and compares all elements.
     fn check(mut self, device: &Device) -> Outcome {
         let Shape { rows, columns, depth, .. } = self.shape;
@@ -142,8 +148,8 @@ where
             if PARTS > 1 {
                 case.shape.depth_per_split = case.shape.depth.div_ceil(PARTS).next_multiple_of(DEPTH);
             }
-            let a_map = case.map(device, &case.a, operand_box(ROWS, true))?;
-            let b_map = case.map(device, &case.b, operand_box(COLUMNS / sharing(COLUMNS, 1, PARTS), true))?;
+            let [a_map, a_edge] = case.maps(device, &case.a, ROWS)?;
+            let [b_map, b_edge] = case.maps(device, &case.b, COLUMNS / sharing(COLUMNS, 1, PARTS))?;
             let (shape, splits) = (case.shape, case.splits);
             let tiles =
                 shape.rows.div_ceil(ROWS * sharing(COLUMNS, 1, PARTS)) * shape.columns.div_ceil(COLUMNS) * splits;
@@ -163,7 +169,9 @@ where
                 splits,
                 activation: IDENTITY,
                 a_map,
+                a_edge,
                 b_map,
+                b_edge,
             };
             // SAFETY: matrices of the shapes that the kernel asks for, their maps, and as many parts as splits.
             unsafe { gpu(device).launch(dims, kernel)? };
@@ -194,7 +202,11 @@ where
             let mut case = Case::new(device, sizes, splits, lies)?;
             let (left, right) = if TURNED { (&case.b, &case.a) } else { (&case.a, &case.b) };
             let a_map = case.map(device, left, operand_box(ROWS, false))?;
-            let b_map = case.map(device, right, operand_box(SIDE / sharing(SIDE, 1, 1), !BOTH))?;
+            let [b_map, b_edge] = if BOTH {
+                [case.map(device, right, operand_box(SIDE, false))?; 2]
+            } else {
+                case.maps(device, right, SIDE / sharing(SIDE, 1, 1))?
+            };
             let (Shape { rows, columns, .. }, splits) = (case.shape, case.splits);
             let [down, across] = if TURNED { [columns, rows] } else { [rows, columns] };
             let clusters = (down.div_ceil(ROWS * sharing(SIDE, 1, 1)) * across.div_ceil(SIDE) * splits).div_ceil(2);
@@ -210,6 +222,7 @@ where
                 splits,
                 a_map,
                 b_map,
+                b_edge,
             };
             // SAFETY: as in `exact`.
             unsafe { gpu(device).launch(dims, kernel)? };

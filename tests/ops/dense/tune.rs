@@ -247,7 +247,7 @@ pub fn environment() -> Outcome {
             format!("ferrolayer: {VARIABLE} is not used, plans are the model's: {}: {problem}", path.display());
         assert!(said[0].starts_with(&warning), "{said:?}");
         assert_eq!(said.iter().filter(|line| line.contains(VARIABLE)).count(), 1, "{said:?}");
-        assert!(said[1].contains("40x24 sums over 600 by tiles of 64"), "{said:?}");
+        assert!(said[1].contains("40x24 sums over 600 by tiles of 32"), "{said:?}");
     }
     Ok(())
 }

@@ -8,7 +8,9 @@ mod tensor;
 mod tf32;
 
 use cuda_std::launch::LaunchDims;
-use kernels::dense::{DEPTH, LARGE, MAX_GRID_Y, SMALL, Shape, block, columns_along_x, mma, per_multiprocessor, wgmma};
+use kernels::dense::{
+    DEPTH, LARGE, MAX_GRID_Y, SLICED, SMALL, Shape, block, columns_along_x, mma, per_multiprocessor, wgmma,
+};
 
 pub(super) use self::choice::{Choice, Question};
 pub(super) use self::tf32::Way;
@@ -19,12 +21,19 @@ use crate::device::tiles;
 const MULTIPROCESSORS: u32 = 132;
 /// The least depth of a split, of large and of small tiles: below, adding the parts costs more than the splits win.
 const LEAST_DEPTH: [usize; 2] = [256, 128];
+/// The same of sliced tiles, and the most splits that are tried.
+const LEAST_SLICED: u32 = 64;
+const MOST_SLICED: u32 = 32;
+/// Nanoseconds of a product by sliced tiles on an H200: at all, for each that a multiprocessor has to make, and for each thousand of its depth;
+/// where there are splits, and for each.
+const SLICED_TIME: [u64; 5] = [2200, 300, 11_300, 1900, 50];
 
 /// The tiles that there are kernels for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tile {
     Large,
     Small,
+    Sliced,
     TensorWide,
     TensorLarge,
     TensorSmall,
@@ -60,6 +69,7 @@ impl Tile {
         match self {
             Self::Large | Self::TensorLarge | Self::TensorWide => LARGE,
             Self::Small | Self::TensorSmall => SMALL,
+            Self::Sliced => SLICED,
             Self::Hopper { columns, across, .. } => wgmma::tile(columns, across)[0],
             Self::Split => wgmma::ROWS,
             Self::SplitRegisters { rows } => rows,
@@ -74,6 +84,7 @@ impl Tile {
             Self::TensorWide => mma::WIDE,
             Self::Large | Self::TensorLarge => LARGE,
             Self::Small | Self::TensorSmall => SMALL,
+            Self::Sliced => SLICED,
             Self::Hopper { columns, across, .. } => wgmma::tile(columns, across)[1],
             Self::Split => kernels::dense::split::COLUMNS,
             Self::SplitRegisters { .. } => wgmma::ROWS,
@@ -126,7 +137,19 @@ impl Plan {
         } else {
             (Tile::Small, splits(SMALL, LEAST_DEPTH[1]))
         };
-        Some(Self::cut(tile, [r, c, d], splits as u32, DEPTH))
+        let larger = Self::cut(tile, [r, c, d], splits as u32, DEPTH);
+        let sliced = Self::sliced([r, c, d]).min_by_key(Self::sliced_time);
+        // These load more for each product, but wait less for memory.
+        Some(sliced.filter(|sliced| sliced.sliced_time() < larger.f32_time_beside_parts()).unwrap_or(larger))
+    }
+
+    /// All that are legal by sliced tiles, in no order.
+    fn sliced(sizes @ [rows, columns, depth]: [u32; 3]) -> impl Iterator<Item = Self> {
+        let blocks = u64::from(rows.div_ceil(SLICED)) * u64::from(columns.div_ceil(SLICED));
+        let room = u64::from(MULTIPROCESSORS * per_multiprocessor(SLICED)) / blocks.max(1);
+        let most = room.min((depth / LEAST_SLICED).into()).clamp(1, MOST_SLICED.into()) as u32;
+        let most = if columns <= MAX_GRID_Y * SLICED { most } else { 0 };
+        (1..=most).map(move |splits| Self::cut(Tile::Sliced, sizes, splits, DEPTH))
     }
 
     /// All that are legal by f32 arithmetic in tiles of `product.rs`, in no order.
@@ -134,13 +157,24 @@ impl Plan {
         let tiles = [(LARGE, Tile::Large, LEAST_DEPTH[0]), (SMALL, Tile::Small, LEAST_DEPTH[1])];
         small_enough(sizes).into_iter().flat_map(move |sizes @ [rows, columns, _]| {
             let legal = tiles.into_iter().filter(move |&(side, ..)| side == SMALL || columns <= MAX_GRID_Y * LARGE);
-            legal.flat_map(move |(side, tile, least)| {
+            let larger = legal.flat_map(move |(side, tile, least)| {
                 let blocks = u64::from(rows.div_ceil(side)) * u64::from(columns.div_ceil(side));
                 let room = u64::from(MULTIPROCESSORS * per_multiprocessor(side)) / blocks.max(1);
                 let most = room.min((depth / least) as u64).max(1) as u32;
                 (1..=most).map(move |splits| Self::cut(tile, sizes, splits, DEPTH))
-            })
+            });
+            larger.chain(Self::sliced(sizes))
         })
+    }
+
+    /// What the model says that sliced tiles take, in nanoseconds.
+    fn sliced_time(&self) -> u64 {
+        let Shape { rows, columns, depth, depth_per_split } = self.shape;
+        let [all, tile, each, split, part] = SLICED_TIME;
+        let tiles = u64::from(rows.div_ceil(SLICED)) * u64::from(columns.div_ceil(SLICED)) * u64::from(self.splits);
+        let depth = u64::from(depth_per_split.min(depth));
+        let parts = if self.splits > 1 { split + part * u64::from(self.splits) } else { 0 };
+        all + tiles.div_ceil(MULTIPROCESSORS.into()) * (tile + depth * each / 1000) + parts
     }
 
     /// Equal parts of whole slices; rounding up may leave fewer of them.
@@ -174,6 +208,11 @@ impl Plan {
                 format!("tiles of {SMALL}: only their grid has room for as many columns")
             }
             Tile::Small => format!("tiles of {SMALL}: larger ones would leave multiprocessors idle"),
+            Tile::Sliced => {
+                format!(
+                    "tiles of {SLICED}, whose depth a block's warps share: larger ones would leave multiprocessors idle"
+                )
+            }
             Tile::Split | Tile::SplitRegisters { .. } => format!(
                 "Hopper's tensor cores, each operand in three parts of bf16{}, in tiles of {}x{}: f32 arithmetic should take \
                  longer, and is there for what has no parts",
@@ -235,19 +274,21 @@ mod tests {
         // 64 large tiles for 264 places.
         assert_eq!(cut(1024, 1024, 1024), (Tile::Large, 4));
         assert_eq!(cut(128, 4096, 4096), (Tile::Large, 8));
-        // 64 small tiles; the depth is worth 4 splits.
-        assert_eq!(cut(512, 512, 512), (Tile::Small, 4));
-        assert_eq!(cut(64, 128, 512), (Tile::Small, 4));
-        // Many rows, few columns: half of each large tile would be empty.
-        assert_eq!(cut(1_000_000, 10, 784).0, Tile::Small);
+        // 144 small tiles; 64, and twice as many sliced ones as multiprocessors.
+        assert_eq!(cut(768, 768, 768), (Tile::Small, 4));
+        assert_eq!(cut(512, 512, 512), (Tile::Sliced, 1));
+        // Eight of them; the depth is worth as many splits.
+        assert_eq!(cut(64, 128, 512), (Tile::Sliced, 8));
+        // Many rows, few columns: most of each larger tile would be empty.
+        assert_eq!(cut(1_000_000, 10, 784).0, Tile::Sliced);
     }
 
     #[test]
     fn small_and_empty_products_are_one_part() {
         assert_eq!(cut(1, 1, 1), (Tile::Small, 1));
         assert_eq!(cut(10, 20, 0), (Tile::Small, 1));
-        assert_eq!(cut(10, 20, 127), (Tile::Small, 1));
-        assert_eq!(cut(0, 20, 300), (Tile::Small, 2));
+        assert_eq!(cut(10, 20, 127), (Tile::Sliced, 1));
+        assert_eq!(cut(0, 20, 300), (Tile::Sliced, 1));
     }
 
     #[test]

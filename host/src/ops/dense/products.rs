@@ -8,7 +8,9 @@ pub(super) mod tf32;
 use std::cell::RefCell;
 
 use kernels::dense::mma::{PIECE, WIDE};
-use kernels::dense::{DenseDw, DenseDwMma, DenseDx, DenseDxMma, DenseForward, DenseForwardMma, LARGE, SMALL, Sizes};
+use kernels::dense::{
+    DenseDw, DenseDwMma, DenseDx, DenseDxMma, DenseForward, DenseForwardMma, LARGE, SLICED, SMALL, Sizes,
+};
 
 use super::gpu::{Memory, MemoryMut};
 use super::plan::{Plan, Tile};
@@ -96,6 +98,7 @@ macro_rules! launch {
         match $plan.tile {
             Tile::Large => $gpu.launch($plan.dims(), $cores::<$t, LARGE> $fields),
             Tile::Small => $gpu.launch($plan.dims(), $cores::<$t, SMALL> $fields),
+            Tile::Sliced => $gpu.launch($plan.dims(), $cores::<$t, SLICED> $fields),
             tile => unreachable!("{tile:?}: `Products::plan` gives this type and layout no such tile"),
         }
     };
@@ -103,6 +106,7 @@ macro_rules! launch {
         match $plan.tile {
             Tile::Large => $gpu.launch($plan.dims(), $cores::<$t, LARGE> $fields),
             Tile::Small => $gpu.launch($plan.dims(), $cores::<$t, SMALL> $fields),
+            Tile::Sliced => $gpu.launch($plan.dims(), $cores::<$t, SLICED> $fields),
             Tile::TensorWide => $gpu.launch($plan.dims(), $tensor::<$half, WIDE> $of_tensor),
             Tile::TensorLarge => $gpu.launch($plan.dims(), $tensor::<$half, LARGE> $of_tensor),
             Tile::TensorSmall => $gpu.launch($plan.dims(), $tensor::<$half, SMALL> $of_tensor),

@@ -139,14 +139,16 @@ pub unsafe fn dense_tf32<const COLUMNS: u32, const PARTS: u32>(
     splits: u32,
     activation: u32,
     a_map: TensorMap,
+    a_edge: TensorMap,
     b_map: TensorMap,
+    b_edge: TensorMap,
 ) {
     let _ = (a, b);
     let epilogue = super::product::Epilogue { out, beta: 0.0, z, b: bias, alpha, activation };
     // SAFETY: the module's contract.
     unsafe {
         super::wgmma::product::<super::wgmma::Tf32, COLUMNS, 1, PARTS, true, true>(
-            [a_map, b_map],
+            [[a_map, a_edge], [b_map, b_edge]],
             epilogue,
             parts,
             shape,
@@ -183,10 +185,10 @@ pub unsafe fn dense_tf32_turning<const COLUMNS: u32, const TURNED: bool, const B
     splits: u32,
     a_map: TensorMap,
     b_map: TensorMap,
+    b_edge: TensorMap,
 ) {
     let _ = (a, b);
+    let store = turning::Store { out, beta, parts, shape };
     // SAFETY: the module's contract.
-    unsafe {
-        turning::product::<COLUMNS, TURNED, BOTH>([a_map, b_map], turning::Store { out, beta, parts, shape }, splits)
-    }
+    unsafe { turning::product::<COLUMNS, TURNED, BOTH>(a_map, [b_map, b_edge], store, splits) }
 }

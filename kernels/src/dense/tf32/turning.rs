@@ -6,18 +6,19 @@
 //! `g` and `g + 8`: then its sums are neighbours in a result that is turned, and eight lanes store 64 bytes of a row.
 //!
 //! **Both.** Where the right operand has its depth outermost too, the copying warpgroup's other three warps turn its slices where they are,
-//! each every third, two boxes of 32 columns and 32 of depth at a time: a lane takes fours of four depths and puts back fours of four
+//! each those of every third stage, two boxes of 32 columns and 32 of depth at a time: a lane takes fours of four depths and puts back fours of four
 //! columns, in an order in which no eight lanes meet in a bank. The multiplying warps wait for these warps too.
 
 use cuda_std::arch::sm_90a::{
-    Matrix, Sums, fence_async_shared, meet_cluster, prefetch_tensor_map, set_max_registers_down, set_max_registers_up,
-    wgmma_commit, wgmma_fence, wgmma_finish, wgmma_tf32_of, wgmma_wait,
+    Matrix, Sums, fence_async_shared, meet_cluster, set_max_registers_down, set_max_registers_up, wgmma_commit,
+    wgmma_fence, wgmma_finish, wgmma_tf32_of, wgmma_wait,
 };
 use cuda_std::grid;
 use cuda_std::prelude::*;
 
 use super::super::order::Tile;
 use super::super::product::Shape;
+use super::super::wgmma::copy::{Operand, prefetch};
 use super::super::wgmma::element::{Factor, Tf32};
 use super::super::wgmma::order::Order;
 use super::super::wgmma::ring::{Place, Ring};
@@ -49,10 +50,12 @@ pub struct Store {
 ///
 /// # Safety
 /// The module `dense`'s; all sizes are at least 1; rows in memory of all three matrices are multiples of [`PIECE`](super::PIECE); the maps are of
-/// the operands and of type tf32, with boxes of [`operand_box`](super::operand_box), pieces swapped within 128 bytes.
+/// the operands and of type tf32, those of `b` for whole boxes and for the [`edge`](super::super::wgmma::edge), with boxes of
+/// [`operand_box`](super::operand_box), pieces swapped within 128 bytes.
 #[inline(always)]
 pub unsafe fn product<const COLUMNS: u32, const TURNED: bool, const BOTH: bool>(
-    [a, b]: [TensorMap; 2],
+    a: TensorMap,
+    b: [TensorMap; 2],
     store: Store,
     splits: u32,
 ) {
@@ -62,10 +65,12 @@ pub unsafe fn product<const COLUMNS: u32, const TURNED: bool, const BOTH: bool>(
     // SAFETY: the protocol of the module `wgmma`.
     unsafe {
         if thread == 0 {
-            prefetch_tensor_map(a);
-            prefetch_tensor_map(b);
+            prefetch::<false>([a, a]);
             if BOTH {
+                prefetch::<false>(b);
                 ring.init_turned(1);
+            } else {
+                prefetch::<true>(b);
             }
             ring.init();
         }
@@ -79,6 +84,8 @@ pub unsafe fn product<const COLUMNS: u32, const TURNED: bool, const BOTH: bool>(
                 set_max_registers_down::<COPY_REGISTERS>();
             }
             if thread == 0 {
+                let a = Operand { maps: [a, a], count: store.shape.rows };
+                let b = Operand { maps: b, count: store.shape.columns };
                 if BOTH {
                     copy::run::<Tf32, COLUMNS, 1, 1, false, false>(ring, [a, b], order);
                 } else {
@@ -100,7 +107,7 @@ pub unsafe fn product<const COLUMNS: u32, const TURNED: bool, const BOTH: bool>(
     }
 }
 
-/// Turns the right operand's slices of the block's tiles: each warp every third.
+/// Turns the right operand's slices of the block's tiles: each warp those of every third stage, the same ones each time round.
 ///
 /// # Safety
 /// The [`TURNING`] warps behind the first; the protocol of the module `wgmma`.
@@ -108,12 +115,11 @@ pub unsafe fn product<const COLUMNS: u32, const TURNED: bool, const BOTH: bool>(
 unsafe fn turn<const COLUMNS: u32>(ring: Ring<bf16, COLUMNS, 1, 1>, mut order: Order<COLUMNS, 1, 1>) {
     let lane = thread::thread_idx_x() % warp::WARP_SIZE;
     let mut place = Place::<COLUMNS, 1, 1>::START;
-    // Slices before the warp's next one.
-    let mut others = thread::thread_idx_x() / warp::WARP_SIZE - 1;
+    let mine = thread::thread_idx_x() / warp::WARP_SIZE - 1;
     while let Some(tile) = order.next() {
         let mut left = tile.slices;
         while left > 0 {
-            if others == 0 {
+            if place.stage % TURNING == mine {
                 // SAFETY: the stage is full, and stays so until the multiplying warps arrive, which wait for this one.
                 unsafe {
                     ring.full(place.stage).wait(place.parity);
@@ -128,9 +134,7 @@ unsafe fn turn<const COLUMNS: u32>(ring: Ring<bf16, COLUMNS, 1, 1>, mut order: O
                         ring.turned(place.stage).arrive();
                     }
                 }
-                others = TURNING;
             }
-            others -= 1;
             place = place.next();
             left -= 1;
         }

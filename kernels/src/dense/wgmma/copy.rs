@@ -1,49 +1,85 @@
 //! The copying thread: brings the slices of all tiles of the block, one after the other.
+//!
+//! What lies outside of the matrix is not copied: it would come as zeros, and more slowly than what lies inside. So a tile that the
+//! matrix ends in has fewer boxes, or, where the depth is innermost, a box with fewer rows, for which there is a map of its own.
+//! Shared memory keeps there what it had: it is multiplied into sums that are outside too. (Outside of the depth zeros are needed.)
 
-use cuda_std::arch::sm_90a::{MBarrier, copy_box_in, copy_box_in_cluster, rank_in_cluster};
+use cuda_std::arch::sm_90a::{MBarrier, copy_box_in, copy_box_in_cluster, prefetch_tensor_map, rank_in_cluster};
 use cuda_std::grid;
 use cuda_std::prelude::*;
 
 use super::element::Factor;
 use super::order::Order;
 use super::ring::{Place, Ring};
-use super::{DEPTH, PANEL, ROWS, sharing, stage, stages, tile as sides};
+use super::{DEPTH, SWAPPED, sharing, stage, stages, tile as sides};
 
-/// Brings one slice of an operand, or of the columns the block's part for the whole cluster: `SIDE` rows, or columns, from
-/// `across` on, at `depth`.
-///
-/// # Safety
-/// `slice` is that part's place in a stage that nobody uses, the barrier that stage's; the map is of boxes as
-/// [`operand_box`](super::operand_box) says.
+/// An operand's matrix, as copies see it.
+#[derive(Clone, Copy)]
+pub struct Operand {
+    /// For whole boxes, and for those with the rows of [`edge`](super::edge). Without the depth innermost all boxes are whole.
+    pub maps: [TensorMap; 2],
+    /// Its rows, or columns, that are the result's too.
+    pub count: u32,
+}
+
+/// Brings an operand's maps to where copies look for them.
 #[inline(always)]
-unsafe fn bring<T: Factor, const SIDE: u32, const DEPTH_INNER: bool>(
-    slice: Shared<T::Half>,
+pub fn prefetch<const DEPTH_INNER: bool>([whole, edge]: [TensorMap; 2]) {
+    prefetch_tensor_map(whole);
+    if DEPTH_INNER {
+        prefetch_tensor_map(edge);
+    }
+}
+
+/// What copies bring of one side of a tile, for each slice.
+#[derive(Clone, Copy)]
+struct Side<const DEPTH_INNER: bool> {
     map: TensorMap,
-    across: u32,
-    depth: u32,
-    full: MBarrier,
-    blocks: u32,
-) {
-    let copy = |slice, place| {
-        // SAFETY: the caller's; the boxes fill the part's place.
-        unsafe {
-            if blocks > 1 {
-                copy_box_in_cluster(slice, map, place, full, (1 << blocks) - 1);
-            } else {
-                copy_box_in(slice, map, place, full);
+    first: u32,
+    /// Rows, or columns, of its boxes together; each takes 128 bytes.
+    copied: u32,
+}
+
+impl<const DEPTH_INNER: bool> Side<DEPTH_INNER> {
+    /// Of `side` rows, or columns, from `first` on.
+    #[inline(always)]
+    fn new<T: Factor>(Operand { maps: [whole, edge], count }: Operand, side: u32, first: u32) -> Self {
+        let inside = count.saturating_sub(first).min(side);
+        let copied = inside.next_multiple_of(if DEPTH_INNER { SWAPPED } else { 64 / T::HALVES });
+        Self { map: if DEPTH_INNER && copied < side { edge } else { whole }, first, copied }
+    }
+
+    /// Brings one slice, at `depth`, to so many blocks of the cluster.
+    ///
+    /// # Safety
+    /// `slice` is the side's place in a stage that nobody uses, the barrier that stage's; the maps are of boxes as
+    /// [`operand_box`](super::operand_box) says.
+    #[inline(always)]
+    unsafe fn bring<T: Factor>(self, slice: Shared<T::Half>, depth: u32, full: MBarrier, blocks: u32) {
+        let Self { map, first, copied } = self;
+        let copy = |slice, place| {
+            // SAFETY: the caller's; the boxes are inside of the side's place.
+            unsafe {
+                if blocks > 1 {
+                    copy_box_in_cluster(slice, map, place, full, (1 << blocks) - 1);
+                } else {
+                    copy_box_in(slice, map, place, full);
+                }
+            }
+        };
+        if DEPTH_INNER {
+            if copied > 0 {
+                copy(slice, [depth / T::HALVES, first]);
+            }
+        } else {
+            let mut across = 0;
+            while across < copied {
+                // SAFETY: inside the side's place.
+                let slice = unsafe { slice.offset(across * DEPTH) };
+                copy(slice, [first + across, depth / T::HALVES]);
+                across += 64 / T::HALVES;
             }
         }
-    };
-    if DEPTH_INNER {
-        copy(slice, [depth / T::HALVES, across]);
-    } else {
-        unrolled!(P in [0 1 2 3] {
-            if (P as u32) < SIDE * T::HALVES / 64 {
-                // SAFETY: inside the part's place.
-                let slice = unsafe { slice.offset(P as u32 * (PANEL / T::HALVES)) };
-                copy(slice, [across + 64 / T::HALVES * P as u32, depth / T::HALVES]);
-            }
-        });
     }
 }
 
@@ -61,51 +97,41 @@ pub unsafe fn run<
     const B_DEPTH_INNER: bool,
 >(
     ring: Ring<T::Half, COLUMNS, ACROSS, PARTS>,
-    [a, b]: [TensorMap; 2],
+    [a, b]: [Operand; 2],
     mut order: Order<COLUMNS, ACROSS, PARTS>,
 ) {
-    let rows = sides(COLUMNS, ACROSS)[0];
+    let [rows, columns] = sides(COLUMNS, ACROSS);
+    // What the block brings of the columns, for the whole cluster.
+    let blocks = sharing(COLUMNS, ACROSS, PARTS);
+    let (part, of_columns) =
+        if blocks > 1 { (rank_in_cluster() * (columns / blocks), columns / blocks) } else { (0, columns) };
     let mut place = Place::<COLUMNS, ACROSS, PARTS>::START;
     let mut next = order.next();
     grid::begin();
     while let Some(tile) = next {
+        let left = Side::<A_DEPTH_INNER>::new::<T>(a, rows, tile.row);
+        let right = Side::<B_DEPTH_INNER>::new::<T>(b, of_columns, tile.column + part);
+        let all_columns = Side::<B_DEPTH_INNER>::new::<T>(b, columns, tile.column).copied;
         let mut depth = tile.depth;
-        let mut left = tile.slices;
-        while left > 0 {
+        let mut slices = tile.slices;
+        while slices > 0 {
             let full = ring.full(place.stage);
             // SAFETY: of a stage that was never filled the phase before the first has passed; of any other the warps have
-            // arrived. The bytes are those of the boxes, outside of the matrix too.
+            // arrived. The bytes are those of the boxes, outside of the depth too.
             unsafe {
                 ring.empty(place.stage).wait(place.parity ^ 1);
-                full.arrive_expecting(2 * stage(COLUMNS, ACROSS));
+                full.arrive_expecting(2 * DEPTH * (left.copied + all_columns));
                 let slice = ring.slices().offset(place.stage * stage(COLUMNS, ACROSS));
-                if ACROSS == 1 {
-                    bring::<T, ROWS, A_DEPTH_INNER>(slice, a, tile.row, depth, full, 1);
-                } else {
-                    bring::<T, { ROWS / 2 }, A_DEPTH_INNER>(slice, a, tile.row, depth, full, 1);
-                }
-                let slice = slice.offset(rows * DEPTH);
-                if ACROSS > 1 {
-                    bring::<T, ROWS, B_DEPTH_INNER>(slice, b, tile.column, depth, full, 1);
-                } else if sharing(COLUMNS, ACROSS, PARTS) == 1 {
-                    bring::<T, COLUMNS, B_DEPTH_INNER>(slice, b, tile.column, depth, full, 1);
-                } else {
-                    let part = rank_in_cluster() * (COLUMNS / 2);
-                    let (slice, column) = (slice.offset(part * DEPTH), tile.column + part);
-                    if COLUMNS == 256 {
-                        bring::<T, 128, B_DEPTH_INNER>(slice, b, column, depth, full, 2);
-                    } else {
-                        bring::<T, 64, B_DEPTH_INNER>(slice, b, column, depth, full, 2);
-                    }
-                }
+                left.bring::<T>(slice, depth, full, 1);
+                right.bring::<T>(slice.offset((rows + part) * DEPTH), depth, full, blocks);
             }
             place = place.next();
             depth += DEPTH;
-            left -= 1;
+            slices -= 1;
         }
         next = order.next();
     }
-    if sharing(COLUMNS, ACROSS, PARTS) > 1 {
+    if blocks > 1 {
         // Until the other blocks' warps have arrived for the last time: they do so here.
         let mut stage = 0;
         while stage < stages(COLUMNS, ACROSS, PARTS) {

@@ -29,7 +29,8 @@
 //! its own share in the order of the blocks. A warp's sums go by one bulk copy to each block, by way of the ring, which is no
 //! longer needed; at the other end the same warp waits for them, and no thread for all memory of a block.
 //!
-//! **Edges.** Copies bring zeros where the matrix ends; nothing is stored there.
+//! **Edges.** Beyond the depth copies bring zeros. Beyond the rows or columns nothing is copied ([`edge`]), so that what is multiplied
+//! there is anything; nothing of it is stored.
 //!
 //! **Element types.** f32 goes the same way, multiplied as tf32 (`element.rs`, [`tf32`](super::tf32)): sizes here are of 16-bit floats.
 //!
@@ -47,6 +48,8 @@ pub const PIECE: u32 = 8;
 /// Threads of a block: three warpgroups.
 pub const BLOCK: u32 = 3 * 128;
 
+/// Rows within which pieces are swapped, always in the same way.
+const SWAPPED: u32 = 8;
 /// Rows of a warp's part of a tile.
 const WARP_ROWS: u32 = 16;
 /// Warps that multiply.
@@ -92,6 +95,13 @@ pub const fn shared_bytes(columns: u32, across: u32, parts: u32) -> u32 {
 /// of a tile.
 pub const fn operand_box(across: u32, depth_inner: bool) -> [u32; 2] {
     if depth_inner { [across, DEPTH] } else { [DEPTH, 64] }
+}
+
+/// Rows of the boxes in which a matrix of so many rows ends whose depth is innermost, of whole boxes of `side` rows, or columns:
+/// those that are left, and as many more as pieces are swapped within.
+pub const fn edge(count: u32, side: u32) -> u32 {
+    let left = count % side;
+    if left == 0 { side } else { left.next_multiple_of(SWAPPED) }
 }
 
 /// Elements of a slice of both operands.

@@ -1,13 +1,14 @@
 //! The block's roles, and the multiplying warpgroups: a tile's slices as they come, each as four products of 16 of depth.
 
 use cuda_std::arch::sm_90a::{
-    Matrix, Sums, meet_cluster, prefetch_tensor_map, set_max_registers_down, set_max_registers_up, wgmma_commit,
-    wgmma_fence, wgmma_finish, wgmma_wait,
+    Matrix, Sums, meet_cluster, set_max_registers_down, set_max_registers_up, wgmma_commit, wgmma_fence, wgmma_finish,
+    wgmma_wait,
 };
 use cuda_std::grid;
 use cuda_std::prelude::*;
 
 use super::super::product::{Epilogue, Shape};
+use super::copy::{Operand, prefetch};
 use super::element::Factor;
 use super::epilogue::Store;
 use super::order::Order;
@@ -25,8 +26,8 @@ const MULTIPLY_REGISTERS: u32 = 232;
 ///
 /// # Safety
 /// The module `dense`'s; all sizes are at least 1; rows in memory of all three matrices are multiples of
-/// [`PIECE`](super::PIECE); the maps are of the operands, with the boxes of [`operand_box`](super::operand_box), pieces swapped
-/// within 128 bytes.
+/// [`PIECE`](super::PIECE); the maps are of the operands, two of each, with the boxes of [`operand_box`](super::operand_box) for a side
+/// and for its [`edge`](super::edge), pieces swapped within 128 bytes.
 #[inline(always)]
 pub unsafe fn product<
     T: Factor,
@@ -36,7 +37,7 @@ pub unsafe fn product<
     const A_DEPTH_INNER: bool,
     const B_DEPTH_INNER: bool,
 >(
-    [a, b]: [TensorMap; 2],
+    [a, b]: [[TensorMap; 2]; 2],
     epilogue: Epilogue<T::Element>,
     parts: Option<GlobalMut<f32>>,
     shape: Shape,
@@ -49,8 +50,8 @@ pub unsafe fn product<
     unsafe {
         if thread == 0 {
             // First of all: the first copies wait for them.
-            prefetch_tensor_map(a);
-            prefetch_tensor_map(b);
+            prefetch::<A_DEPTH_INNER>(a);
+            prefetch::<B_DEPTH_INNER>(b);
             ring.init();
         }
         if cluster(COLUMNS, ACROSS, PARTS) > 1 {
@@ -62,6 +63,8 @@ pub unsafe fn product<
         if thread < 128 {
             set_max_registers_down::<COPY_REGISTERS>();
             if thread == 0 {
+                let a = Operand { maps: a, count: shape.rows };
+                let b = Operand { maps: b, count: shape.columns };
                 copy::run::<T, COLUMNS, ACROSS, PARTS, A_DEPTH_INNER, B_DEPTH_INNER>(ring, [a, b], order);
             } else {
                 grid::begin();

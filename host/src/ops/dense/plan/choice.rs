@@ -48,7 +48,7 @@ impl Display for Choice {
         let plan = self.split.as_ref().unwrap_or(&self.plan);
         let (tile, cluster) = (plan.tile, |together: u32| (together > 1).then_some(together));
         let (kind, together) = match tile {
-            Tile::Large | Tile::Small => ("plain", None),
+            Tile::Large | Tile::Small | Tile::Sliced => ("plain", None),
             Tile::TensorWide | Tile::TensorLarge | Tile::TensorSmall => ("mma", None),
             Tile::Hopper { together, .. } => ("wgmma", cluster(together)),
             Tile::Split => ("split", None),

@@ -124,7 +124,10 @@ impl Plan {
     }
 
     /// The product of f32 itself, ranked beside those of parts.
-    fn f32_time_beside_parts(&self) -> u64 {
+    pub(super) fn f32_time_beside_parts(&self) -> u64 {
+        if self.tile == Tile::Sliced {
+            return self.sliced_time();
+        }
         let (small, blocks, depth) = self.f32_work();
         let blocks = blocks + u64::from(small);
         F32[0] + blocks * depth * F32_EACH[usize::from(small)] / 1000 + if self.splits > 1 { F32[1] } else { 0 }
@@ -132,6 +135,9 @@ impl Plan {
 
     /// The product of f32 itself, ranked beside others of f32.
     pub(super) fn f32_time(&self) -> u64 {
+        if self.tile == Tile::Sliced {
+            return LAUNCH + self.sliced_time();
+        }
         let (small, blocks, depth) = self.f32_work();
         LAUNCH + F32_START + blocks * depth * F32_DEPTH[usize::from(small)] / 1000 + self.finish_time()
     }

@@ -3,7 +3,7 @@
 use cuda_std::arch::sm_80::Half;
 use cuda_std::launch::Launch;
 use cuda_std::tensor_map::TensorMap;
-use kernels::dense::wgmma::{operand_box, sharing};
+use kernels::dense::wgmma::{edge, operand_box, sharing};
 use kernels::dense::{DenseDwWgmma, DenseDxWgmma, DenseForwardWgmma, Shape};
 
 use super::super::gpu::Memory;
@@ -12,21 +12,24 @@ use super::{ForwardProduct, GradientProduct};
 use crate::device::Gpu;
 use crate::{Element, Result};
 
-/// The maps of the operands `a: [rows, depth]` and `b: [depth, columns]` of a plan, each with whether its depth is innermost.
+/// The maps of the operands `a: [rows, depth]` and `b: [depth, columns]` of a plan, each with whether its depth is innermost: for whole
+/// boxes, and for those at the matrix's edge.
 fn maps<T: Element>(
     gpu: &Gpu,
     plan: &Plan,
     (a, a_depth_inner): (Memory<'_, T>, bool),
     (b, b_depth_inner): (Memory<'_, T>, bool),
-) -> Result<[TensorMap; 2]> {
+) -> Result<[[TensorMap; 2]; 2]> {
     let Shape { rows, columns, depth, .. } = plan.shape;
     let Tile::Hopper { columns: each, across, together } = plan.tile else {
         unreachable!("{:?} is no tile of Hopper's", plan.tile)
     };
     let side = plan.tile.columns() / sharing(each, across, together);
-    let operand = |memory, across, depth_inner, side| {
+    let operand = |memory, across, depth_inner, side| -> Result<[TensorMap; 2]> {
         let sizes = if depth_inner { [across, depth] } else { [depth, across] };
-        gpu.tensor_map(memory, sizes, operand_box(side, depth_inner))
+        let map = |side| gpu.tensor_map(memory, sizes, operand_box(side, depth_inner));
+        let whole = map(side)?;
+        Ok([whole, if depth_inner { map(edge(across, side))? } else { whole }])
     };
     Ok([operand(a, rows, a_depth_inner, plan.tile.rows())?, operand(b, columns, b_depth_inner, side)?])
 }
@@ -76,12 +79,12 @@ where
     DenseForwardWgmma<'a, T, 64, 2, 4>: Launch,
 {
     let ForwardProduct { x, w, y, z, b, alpha, parts, activation, .. } = product;
-    let [x_map, w_map] = maps(gpu, plan, (x, true), (w, true))?;
+    let [[x_map, x_edge], [w_map, w_edge]] = maps(gpu, plan, (x, true), (w, true))?;
     let (shape, splits) = (plan.shape, plan.splits);
     // SAFETY: the caller's; the maps are of these buffers, as the plan's tile asks for; its block has the shared memory.
     unsafe {
         launch!(gpu, plan, DenseForwardWgmma, {
-            x, w, y, z, b, alpha, parts, shape, splits, activation, x_map, w_map
+            x, w, y, z, b, alpha, parts, shape, splits, activation, x_map, x_edge, w_map, w_edge
         })
     }
 }
@@ -106,10 +109,10 @@ where
     DenseDxWgmma<'a, T, 64, 2, 4>: Launch,
 {
     let GradientProduct { dz, other: w, out: dx, parts, beta, .. } = product;
-    let [dz_map, w_map] = maps(gpu, plan, (dz, true), (w, false))?;
+    let [[dz_map, dz_edge], [w_map, _]] = maps(gpu, plan, (dz, true), (w, false))?;
     let (shape, splits) = (plan.shape, plan.splits);
     // SAFETY: as for `forward`.
-    unsafe { launch!(gpu, plan, DenseDxWgmma, { dz, w, dx, parts, shape, splits, beta, dz_map, w_map }) }
+    unsafe { launch!(gpu, plan, DenseDxWgmma, { dz, w, dx, parts, shape, splits, beta, dz_map, dz_edge, w_map }) }
 }
 
 /// Queues `dw`.
@@ -132,7 +135,7 @@ where
     DenseDwWgmma<'a, T, 64, 2, 4>: Launch,
 {
     let GradientProduct { dz, other: x, out: dw, parts, beta, .. } = product;
-    let [dz_map, x_map] = maps(gpu, plan, (dz, false), (x, false))?;
+    let [[dz_map, _], [x_map, _]] = maps(gpu, plan, (dz, false), (x, false))?;
     let (shape, splits) = (plan.shape, plan.splits);
     // SAFETY: as for `forward`.
     unsafe { launch!(gpu, plan, DenseDwWgmma, { dz, x, dw, parts, shape, splits, beta, dz_map, x_map }) }

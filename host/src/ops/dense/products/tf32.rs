@@ -4,9 +4,10 @@ use std::cell::RefCell;
 
 use cuda_std::element::Storage;
 use cuda_std::launch::LaunchDims;
+use cuda_std::tensor_map::TensorMap;
 use kernels::dense::Shape;
 use kernels::dense::tf32::{BLOCK, BLOCKS, DenseTf32, DenseTf32Turn, DenseTf32Turning, operand_box};
-use kernels::dense::wgmma::{ROWS, sharing};
+use kernels::dense::wgmma::{ROWS, edge, sharing};
 
 use super::super::Precision;
 use super::super::gpu::{Memory, MemoryMut, Product};
@@ -59,6 +60,12 @@ impl Turns for f32 {
     }
 }
 
+/// The maps of an operand with its depth innermost, `[across, depth]`: for whole boxes of a side, and for those at its edge.
+fn maps(gpu: &Gpu, matrix: Memory<'_>, sizes @ [across, _]: [u32; 2], side: u32) -> Result<[TensorMap; 2]> {
+    let map = |side| gpu.tensor_map_as_tf32(matrix, sizes, operand_box(side, true));
+    Ok([map(side)?, map(edge(across, side))?])
+}
+
 /// Queues `y`.
 ///
 /// # Safety
@@ -67,15 +74,15 @@ pub unsafe fn forward(gpu: &Gpu, plan: &Plan, product: ForwardProduct<'_, f32>) 
     let ForwardProduct { x: a, w: b, y: out, z, b: bias, alpha, parts, activation, .. } = product;
     let (shape @ Shape { rows, columns, depth, .. }, splits) = (plan.shape, plan.splits);
     let Tile::Tf32 { side, together, .. } = plan.tile else { unreachable!("{:?} is not of tf32", plan.tile) };
-    let a_map = gpu.tensor_map_as_tf32(a, [rows, depth], operand_box(ROWS, true))?;
-    let b_map = gpu.tensor_map_as_tf32(b, [columns, depth], operand_box(side / sharing(side, 1, together), true))?;
+    let [a_map, a_edge] = maps(gpu, a, [rows, depth], ROWS)?;
+    let [b_map, b_edge] = maps(gpu, b, [columns, depth], side / sharing(side, 1, together))?;
     let dims = plan.tf32_dims(gpu.hopper_multiprocessors().unwrap_or(1));
     macro_rules! launch {
         ($($columns:literal by $together:literal,)*) => {
             match (side, together) {
                 $(($columns, $together) => {
                     let kernel = DenseTf32::<$columns, $together> {
-                        a, b, out, z, bias, alpha, parts, shape, splits, activation, a_map, b_map
+                        a, b, out, z, bias, alpha, parts, shape, splits, activation, a_map, a_edge, b_map, b_edge
                     };
                     gpu.launch(dims, kernel)
                 })*
@@ -118,18 +125,19 @@ unsafe fn gradient(gpu: &Gpu, plan: &Plan, product: GradientProduct<'_, f32>) ->
     // Of what was not turned there may be fewer rows than the depth: it lies whole in memory.
     let in_memory = |matrix: Memory<'_>, across: u32| [(matrix.len() / across as usize) as u32, across];
     let a_map = gpu.tensor_map_as_tf32(a, in_memory(a, rows), operand_box(ROWS, false))?;
-    let b_map = if way.is_within() {
-        gpu.tensor_map_as_tf32(b, in_memory(b, columns), operand_box(side, false))?
+    let [b_map, b_edge] = if way.is_within() {
+        [gpu.tensor_map_as_tf32(b, in_memory(b, columns), operand_box(side, false))?; 2]
     } else {
-        gpu.tensor_map_as_tf32(b, [columns, depth], operand_box(side / sharing(side, 1, 1), true))?
+        maps(gpu, b, [columns, depth], side / sharing(side, 1, 1))?
     };
     let dims = plan.tf32_dims(gpu.hopper_multiprocessors().unwrap_or(1));
     macro_rules! launch {
         ($($side:literal $turned:literal $both:literal,)*) => {
             match (side, way.is_right(), way.is_within()) {
                 $(($side, $turned, $both) => {
-                    let kernel =
-                        DenseTf32Turning::<$side, $turned, $both> { a, b, out, beta, parts, shape, splits, a_map, b_map };
+                    let kernel = DenseTf32Turning::<$side, $turned, $both> {
+                        a, b, out, beta, parts, shape, splits, a_map, b_map, b_edge
+                    };
                     gpu.launch(dims, kernel)
                 })*
                 tile => unreachable!("there is no kernel for tiles of {tile:?}"),

@@ -7,8 +7,7 @@
 //! - a multiprocessor's copies, row of 128 bytes by row: one that does not begin at a line of the L2 cache is two lines;
 //! - the copies of two multiprocessors that share their way to the L2 cache, where each has a block. How long a row is
 //!   on its way depends on how many blocks want it at the time;
-//! - the L2 cache for the bytes of all blocks that run;
-//! - rows of copies that lie outside of the matrix: they come as zeros, and more slowly than others.
+//! - the L2 cache for the bytes of all blocks that run.
 //!
 //! The numbers are fitted to measured times so that they rank well; none is the time of a part by itself.
 
@@ -34,59 +33,55 @@ const fn kind([columns, across, together]: [u32; 3], slice: [u64; 2], between: u
 }
 
 pub(super) const KINDS: [Kind; 11] = [
-    kind([256, 1, 1], [576_484, 9], 2364, 40),
-    kind([192, 1, 1], [429_720, 75], 1677, 152),
-    kind([128, 1, 1], [294_102, 164], 1211, 259),
-    kind([128, 1, 2], [238_130, 420], 30, 2349),
-    kind([128, 1, 4], [303_286, 218], 428, 2232),
-    kind([64, 1, 1], [158_376, 416], 679, 246),
-    kind([64, 1, 2], [148_311, 46], 157, 1374),
-    kind([64, 1, 4], [140_674, 3], 777, 1138),
-    kind([64, 2, 1], [169_242, 6], 768, 90),
-    kind([64, 2, 2], [151_882, 5], 131, 1372),
-    kind([64, 2, 4], [139_565, 642], 63, 1636),
+    kind([256, 1, 1], [599_290, 0], 2130, 0),
+    kind([192, 1, 1], [441_449, 66], 1602, 2),
+    kind([128, 1, 1], [299_597, 84], 1207, 0),
+    kind([128, 1, 2], [229_776, 517], 0, 3588),
+    kind([128, 1, 4], [343_142, 148], 991, 2086),
+    kind([64, 1, 1], [169_214, 0], 662, 59),
+    kind([64, 1, 2], [201_753, 0], 366, 1024),
+    kind([64, 1, 4], [161_164, 361], 612, 1158),
+    kind([64, 2, 1], [172_463, 313], 614, 127),
+    kind([64, 2, 2], [185_443, 6], 8, 1399),
+    kind([64, 2, 4], [153_861, 601], 265, 1413),
 ];
 
 /// Blocks that run while each has the way to the L2 cache for itself: of more, two share it.
 const PAIRS: u64 = MULTIPROCESSORS as u64 / 2;
 /// How many fewer they are where two and four blocks are a cluster, whose places are not free to choose: from there on, ever
 /// more share.
-const FEWER: [u64; 2] = [9, 15];
+const FEWER: [u64; 2] = [3, 14];
 /// Blocks that run at once where four are a cluster: not all multiprocessors are in fours.
 const IN_FOURS: u64 = 120;
 /// Rows of tiles that blocks take which run at the same time, as the kernels' `order.rs` has it.
 const BELOW: u64 = 16;
 /// A copied row of 128 bytes, in picoseconds: on a multiprocessor's way, and on that of two.
-const ROW: u64 = 728;
-const ROW_OF_PAIR: u64 = 1466;
+const ROW: u64 = 829;
+const ROW_OF_PAIR: u64 = 1568;
 /// How much of that a row takes which 1, 2, 4 and so on of the blocks that run want, in thousandths: as fitted, and what 1 and
 /// more than 16 have is less sure than the fall between.
-const WANTED: [u64; 7] = [699, 1062, 890, 663, 606, 793, 846];
+const WANTED: [u64; 7] = [862, 939, 880, 796, 693, 667, 636];
 /// Bytes that the L2 cache gives to all multiprocessors in a nanosecond, and memory to the L2 cache.
-const L2_BYTES: u64 = 14_981;
-const MEMORY_BYTES: u64 = 4080;
-/// What counts of the shorter of what slices and memory take, in thousandths: the longer does not hide all of it.
-const NOT_HIDDEN: u64 = 157;
-/// A row outside of the matrix, of any block, in picoseconds; and one of the rows' operand and of the columns', at the edge of a
-/// single wave, where two multiprocessors share their way.
-const OUTSIDE: u64 = 69;
-const AT_EDGE: [u64; 2] = [315, 352];
+const L2_BYTES: u64 = 17_860;
+const MEMORY_BYTES: u64 = 5077;
 /// What rows that do not begin at multiples of 128 bytes add, in thousandths: to each copied row, where the depth is not what
 /// lies in a row of the matrix and where it is; to a slice of the tensor cores, of the rows' and the columns' operand; to the bytes.
-const UNALIGNED_ROWS: [u64; 2] = [1428, 1052];
-const UNALIGNED_SLICE: [u64; 2] = [80, 66];
-const UNALIGNED_BYTES: u64 = 1042;
+const UNALIGNED_ROWS: [u64; 2] = [994, 995];
+const UNALIGNED_SLICE: [u64; 2] = [230, 77];
+const UNALIGNED_BYTES: u64 = 2318;
 /// How much of that rows add whose length is an odd multiple of 64 bytes, and of 32, in thousandths.
-const OF_32: u64 = 14;
-const OF_16: u64 = 301;
+const OF_32: u64 = 226;
+const OF_16: u64 = 288;
 /// Of what is between two tiles, in thousandths: what goes with the columns that there are in a tile; what is saved where one of
 /// its warpgroups has nothing to store; what sums in f32 add, that are parts.
-const BY_COLUMNS: u64 = 647;
-const ONE_IDLE: u64 = 199;
-const IN_PARTS: u64 = 19;
+const BY_COLUMNS: u64 = 990;
+const ONE_IDLE: u64 = 484;
+/// What a slice takes where one of a tile's warpgroups multiplies nothing that is stored, in thousandths.
+const ONE_FOR_NOTHING: u64 = 933;
+const IN_PARTS: u64 = 76;
 /// What the kernel takes that adds the parts: at all, for each part, and how many elements of parts it goes through in a
 /// nanosecond.
-const FINISH: [u64; 3] = [701, 207, 566];
+const FINISH: [u64; 3] = [1356, 171, 367];
 
 /// An operand, as the copies of slices see it.
 struct Operand {
@@ -101,29 +96,16 @@ struct Operand {
 }
 
 impl Operand {
-    /// Rows of copies for so many of `side`: in the matrix, and outside, where only whole copies count.
-    fn inside(&self, count: u64) -> u64 {
-        if self.depth_inner { count } else { count.next_multiple_of(64) }
-    }
-
-    fn outside(&self, count: u64) -> u64 {
-        if self.depth_inner { count } else { count / 64 * 64 }
-    }
-
-    /// Thousandths of a slice's rows of a tile's copies, those counted more that are unaligned.
+    /// Thousandths of a slice's rows of a tile's copies, which reach as far as the matrix does, those counted more that are unaligned.
     fn rows(&self, sharing: u64) -> u64 {
         let more = UNALIGNED_ROWS[usize::from(self.depth_inner)] * self.unaligned / 1000;
-        self.inside(self.side.min(self.tile)) / sharing * (1000 + more)
+        let rows = self.side.min(self.tile).next_multiple_of(if self.depth_inner { 8 } else { 64 });
+        rows * (1000 + more) / sharing
     }
 
     /// Thousandths of a slice's bytes, in all of the matrix.
     fn bytes(&self) -> u64 {
         self.side * u64::from(2 * DEPTH) * (1000 + UNALIGNED_BYTES * self.unaligned / 1000)
-    }
-
-    /// Rows outside of the matrix of the last tile's copies.
-    fn at_edge(&self) -> u64 {
-        self.outside(self.side.next_multiple_of(self.tile) - self.side)
     }
 }
 
@@ -148,12 +130,9 @@ pub(super) fn time(plan: &Plan, kind: &Kind, lengths: [usize; 2]) -> u64 {
     let copied = [left.rows(1), right.rows(sharing)];
     let added: u64 = [0, 1].map(|i| UNALIGNED_SLICE[i] * operands[i].unaligned / 1000).iter().sum();
     let bytes = left.bytes() / (down * sharing) + right.bytes() / (across * sharing);
-    let outside =
-        left.outside(down * sharing * tile[0] - rows) * across + right.outside(across * tile[1] - columns) * down;
     // Of 2 bytes each.
     let first_read = (rows + columns) * depth / blocks * 2;
     let (full, rest) = (blocks / at_once, blocks % at_once);
-    let single = blocks <= at_once;
 
     let of_columns = BY_COLUMNS * columns.min(kind.columns.into()) / u64::from(kind.columns);
     let mut between = kind.between * (1000 - BY_COLUMNS + of_columns) / 1000;
@@ -174,6 +153,7 @@ pub(super) fn time(plan: &Plan, kind: &Kind, lengths: [usize; 2]) -> u64 {
         let paired = (running.saturating_sub(alone) * 1000 / (PAIRS + 1 - alone)).min(1000);
         let [multiply, more] = kind.slice;
         let multiply = multiply * (1000 + added) / 1000;
+        let multiply = if one_idle { multiply * ONE_FOR_NOTHING / 1000 } else { multiply };
         let multiply = multiply + multiply * more / 1000 * paired / 1000;
         let below = down.min(BELOW / sharing);
         let want = [(running / below / sharing).clamp(1, across), below.min((running / sharing).max(1))];
@@ -181,12 +161,10 @@ pub(super) fn time(plan: &Plan, kind: &Kind, lengths: [usize; 2]) -> u64 {
         let slice = multiply
             .max((copied[0] + copied[1]) * ROW / 1000)
             .max(of_pair * ROW_OF_PAIR / 1000 * paired / 1000)
-            .max(running * bytes / L2_BYTES)
-            .max(running * outside * OUTSIDE / (across * down * sharing));
-        let edge = if single { left.at_edge() * AT_EDGE[0] + right.at_edge() * AT_EDGE[1] } else { 0 };
-        let slices = slices * (slice + edge * paired / 1000) / 1000;
+            .max(running * bytes / L2_BYTES);
+        let slices = slices * slice / 1000;
         let memory = first_read * running / MEMORY_BYTES;
-        slices.max(memory) + slices.min(memory) * NOT_HIDDEN / 1000 + between
+        slices.max(memory) + between
     };
     let waves = |count: u64, running: u64| if count == 0 { 0 } else { count * wave(running) };
     let [finish, part, elements] = FINISH;
