@@ -12,6 +12,7 @@ use crate::support::*;
 
 mod draws;
 mod errors;
+mod large;
 
 pub fn tests() -> Vec<Trial> {
     let mut tests = vec![
@@ -31,6 +32,7 @@ pub fn tests() -> Vec<Trial> {
     ];
     tests.extend(draws::tests());
     tests.extend(errors::tests());
+    tests.extend(large::tests());
     tests.extend(on_each_gpu("stochastic_pool::worked_example", worked_example));
     tests.extend(on_each_gpu("stochastic_pool::matches_cpu::f32", |gpu| match_cpu::<f32>(gpu, &chosen())));
     tests.extend(on_each_gpu("stochastic_pool::matches_cpu::f16", |gpu| match_cpu::<f16>(gpu, &chosen())));
@@ -125,9 +127,12 @@ fn weights(window: &[f64], largest: f64) -> Vec<f64> {
     }
 }
 
-/// Which of the elements is drawn with these random numbers: where the sum of weights first passes a part of the whole.
-/// Sums and product are those of `T`'s arithmetic: two numbers with 24 bits add and multiply right in 53.
-fn draw<T: Real>(window: &[f64], [first, second, ..]: [u32; 4]) -> Option<usize> {
+/// Which of the elements, each with its position, is drawn with these random numbers: where the sum of weights first passes a
+/// part of the whole. Sums and product are those of `T`'s arithmetic: two numbers with 24 bits add and multiply right in 53.
+///
+/// One sum goes on from element to element. That of a window of more than 255 positions in up to 4096 rows goes on from row to row,
+/// and to it is added one that goes on from element to element of a row.
+fn draw<T: Real>(window: &Window, elements: &[(usize, f64)], [first, second, ..]: [u32; 4]) -> Option<usize> {
     let double = T::DTYPE == DType::F64;
     let rounded = |v: f64| if double { v } else { f64::from(v as f32) };
     let largest = if double { f64::MAX } else { f32::MAX.into() };
@@ -135,14 +140,17 @@ fn draw<T: Real>(window: &[f64], [first, second, ..]: [u32; 4]) -> Option<usize>
         true => ((u64::from(first) << 32 | u64::from(second)) >> 11) as f64 * 2f64.powi(-53),
         false => f64::from(first >> 8) * 2f64.powi(-24),
     };
-    let weights = weights(window, largest);
-    let sums: Vec<f64> = weights
-        .iter()
-        .scan(0.0, |sum, weight| {
-            *sum = rounded(*sum + weight);
-            Some(*sum)
-        })
-        .collect();
+    let weights = weights(&elements.iter().map(|(_, element)| *element).collect::<Vec<_>>(), largest);
+    let by_rows = window.positions() > 255 && window.size[0] <= 4096;
+    let (mut rows, mut so_far, mut row) = (0.0, 0.0, None);
+    let sums = elements.iter().zip(&weights).map(|((position, _), weight)| {
+        if by_rows && row.replace(position / window.size[1]) != Some(position / window.size[1]) {
+            (rows, so_far) = (rounded(rows + so_far), 0.0);
+        }
+        so_far = rounded(so_far + weight);
+        rounded(rows + so_far)
+    });
+    let sums: Vec<f64> = sums.collect();
     let until = rounded(uniform * sums.last()?);
     let passes = weights.iter().zip(&sums).position(|(weight, sum)| *weight > 0.0 && *sum > until);
     passes.or_else(|| weights.iter().rposition(|weight| *weight > 0.0))
@@ -176,22 +184,23 @@ fn matches_the_definition<T: Real>(case: &Case, layout: Layout) -> Outcome {
         let (dy, old) = (normal::<T>(3, windows.len()), normal::<T>(4, len));
         let mut dx: Vec<f64> = old.iter().map(|old| -0.5 * old.f64()).collect();
         let mut size: Vec<f64> = dx.iter().map(|v| v.abs()).collect();
-        let (mut drawn, mut elements, mut means, mut magnitudes) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (mut drawn, mut drawn_elements, mut means, mut magnitudes) = (vec![], vec![], vec![], vec![]);
         for (output, window) in windows.iter().enumerate() {
-            let inside: Vec<f64> = window.iter().map(|(input, _)| values[*input].f64()).collect();
-            match draw::<T>(&inside, philox::numbers(SEED, OFFSET, output as u64)) {
+            let elements: Vec<_> = window.iter().map(|(input, position)| (*position, values[*input].f64())).collect();
+            match draw::<T>(&case.window, &elements, philox::numbers(SEED, OFFSET, output as u64)) {
                 None => {
                     drawn.push(case.window.positions() as u32);
-                    elements.push(T::of(0.0));
+                    drawn_elements.push(T::of(0.0));
                 }
                 Some(i) => {
                     let (input, position) = window[i];
                     drawn.push(position as u32);
-                    elements.push(values[input]);
+                    drawn_elements.push(values[input]);
                     dx[input] += dy[output].f64();
                     size[input] += dy[output].f64().abs();
                 }
             }
+            let inside: Vec<f64> = elements.iter().map(|(_, element)| *element).collect();
             let weights = weights(&inside, f64::MAX);
             let sum: f64 = weights.iter().sum();
             let terms = inside.iter().zip(&weights).filter(|(_, weight)| **weight > 0.0);
@@ -204,7 +213,7 @@ fn matches_the_definition<T: Real>(case: &Case, layout: Layout) -> Outcome {
         assert_eq!(positions(&indices)?, drawn, "{}", what("positions"));
         let same =
             |(got, expected): (&T, &T)| got.f64() == expected.f64() || got.f64().is_nan() && expected.f64().is_nan();
-        assert!(y.to_vec()?.iter().zip(&elements).all(same), "{}", what("y"));
+        assert!(y.to_vec()?.iter().zip(&drawn_elements).all(same), "{}", what("y"));
         assert_eq!(random.offset()?, OFFSET + 1);
         let terms = case.window.positions() + 1;
         assert_close(&what("mean"), &mean.to_vec()?, &means, terms, &magnitudes)?;
@@ -271,8 +280,8 @@ fn matches_crops(gpu: &Device, huge: &Huge) -> Outcome {
         let case = Case { shape: [1, 1, height, width], window: huge.window() };
         let (values, mut elements, mut drawn) = (input.to_vec()?, Vec::new(), Vec::new());
         for (output, window) in windows(&case).iter().enumerate() {
-            let inside: Vec<f64> = window.iter().map(|(input, _)| values[*input].f64()).collect();
-            let chosen = draw::<f16>(&inside, philox::numbers(3, 0, crop.output_index(output)));
+            let inside: Vec<_> = window.iter().map(|(input, position)| (*position, values[*input].f64())).collect();
+            let chosen = draw::<f16>(&case.window, &inside, philox::numbers(3, 0, crop.output_index(output)));
             elements.push(chosen.map_or(f16::ZERO, |i| values[window[i].0]));
             drawn.push(chosen.map_or(case.window.positions(), |i| window[i].1) as u8);
         }

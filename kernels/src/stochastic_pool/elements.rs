@@ -9,7 +9,7 @@ use crate::elementwise::get;
 use crate::window::{Nchw, Order, Window};
 
 /// Sums as far from 1 as this, or further, are brought nearer by as much: all are above 2⁻¹⁵⁰ and below 2¹²⁸.
-const FAR: f32 = (1u64 << 63) as f32;
+pub(super) const FAR: f32 = (1u64 << 63) as f32;
 
 /// How the elements of a window are weighed. The sum is finite.
 #[derive(Clone, Copy)]
@@ -161,7 +161,7 @@ impl<L: Order, S: Source> Elements<L, S> {
     /// # Safety
     /// `sums` has the places for as many rows as the window's, and they are this thread's.
     #[inline(always)]
-    pub unsafe fn draw_by_rows(&self, uniform: f32, sums: Shared<f32>) -> (u32, f32) {
+    pub unsafe fn draw_by_ends_of_rows(&self, uniform: f32, sums: Shared<f32>) -> (u32, f32) {
         let Self { window, source, row, column } = *self;
         let (columns, step) = (window.inside(1, column), thread::block_dim_x());
         let (mut sum, mut rows) = (0.0, 0);

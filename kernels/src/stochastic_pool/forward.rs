@@ -170,16 +170,16 @@ pub fn sums_of_rows(window: &Window<Nchw>) -> usize {
     (rows * band::THREADS) as usize * size_of::<f32>()
 }
 
-/// As [`stochastic_pool_forward`], by [bands](crate::band), for windows of any size.
+/// As [`stochastic_pool_forward`], by [bands](crate::band), for windows of any size that a byte can name the positions of.
 ///
 /// # Safety
 /// The module's, but for the tiling; `x` begins at a multiple of 16 bytes; `block` is of the window's outputs, with the
 /// launch's grid, block and shared memory, which has [`sums_of_rows`] more; `outputs` are of its outputs.
-#[kernel(max_threads = band::THREADS, min_blocks = FEWER_BLOCKS, instances(T = [f32, f16, bf16], P = [u8, u16]))]
-pub unsafe fn stochastic_pool_forward_any<T: Storage, P: Position>(
+#[kernel(max_threads = band::THREADS, min_blocks = FEWER_BLOCKS, instances(T = [f32, f16, bf16]))]
+pub unsafe fn stochastic_pool_forward_any<T: Storage>(
     x: Global<T>,
     y: GlobalMut<T>,
-    indices: GlobalMut<P>,
+    indices: GlobalMut<u8>,
     state: Global<u64>,
     window: Window<Nchw>,
     block: Block,
@@ -192,12 +192,12 @@ pub unsafe fn stochastic_pool_forward_any<T: Storage, P: Position>(
         for_each_staged(x, &window, &block, &outputs, |output, elements, behind| {
             let uniform = uniform(seed, offset, output as u64);
             let (position, value) = if window.size[0] <= MOST_ROWS {
-                elements.draw_by_rows(uniform, behind.offset(thread::thread_idx_x()))
+                elements.draw_by_ends_of_rows(uniform, behind.offset(thread::thread_idx_x()))
             } else {
                 elements.draw(uniform)
             };
             y.store(output, T::from_f32(value));
-            indices.store(output, P::narrow(position));
+            indices.store(output, u8::narrow(position));
         });
     }
 }

@@ -6,8 +6,8 @@
 //! sum, and for the position at which the sum so far passes `u * sum`, with `u` from [`philox`] by the
 //! output's row-major index, which is the same in every layout. The arithmetic is `f32`, one operation after another as on
 //! the CPU, so that both draw the same position. Common windows two apart go four outputs a thread straight from memory, row-major
-//! or with the channels last; other row-major images whose rows have room in shared memory go by [bands](crate::band). Backward is
-//! [`route`](crate::route)'s.
+//! or with the channels last; other row-major images whose rows have room in shared memory go by [bands](crate::band). Large windows are
+//! summed [by rows](by_rows), for which the threads of a block share them. Backward is [`route`](crate::route)'s.
 //!
 //! Bound by memory in 32 bits: reads each input, the second time from the cache or not at all, and writes an element and one or two
 //! bytes for each output. In 16 bits bound by the products of the random numbers (docs/perf/log.md).
@@ -23,6 +23,7 @@ mod elements;
 mod forward;
 mod four;
 mod inference;
+mod large;
 mod rows;
 mod twos;
 mod weights;
@@ -32,6 +33,7 @@ pub use channels::*;
 use cuda_std::prelude::*;
 pub use forward::*;
 pub use inference::*;
+pub use large::*;
 pub use rows::*;
 pub use twos::*;
 
@@ -45,6 +47,19 @@ pub mod state {
     pub const OFFSET: usize = 1;
     /// How many there are.
     pub const COUNT: usize = 2;
+}
+
+/// Positions from which on a window is large: its indices are not of one byte.
+const LARGE: u64 = 256;
+
+/// Rows of a window that is summed by rows, at most: as many have room in shared memory.
+const MOST_ROWS: u32 = 4096;
+
+/// Whether a window of this size is summed by rows: each row's sum, element after element, then the rows' sums, one after another.
+/// The sum up to an element is that of the rows before its own, and to it that of its row so far. (In all other windows one
+/// sum goes on from element to element.) Every device draws by the same sums.
+pub const fn by_rows(size: [u32; 2]) -> bool {
+    size[0] <= MOST_ROWS && size[0] as u64 * size[1] as u64 >= LARGE
 }
 
 /// What an element counts where sums of finite ones pass the largest float: too little for 2³² of them to do so.

@@ -1,7 +1,9 @@
 use std::hint::select_unpredictable;
+use std::iter::{StepBy, Take};
+use std::slice;
 
 use kernels::philox;
-use kernels::stochastic_pool::{SMALL, state};
+use kernels::stochastic_pool::{self, SMALL, state};
 use kernels::window::Position;
 use multiversion::multiversion;
 use rayon::prelude::*;
@@ -58,6 +60,11 @@ fn draw<T: Real, P: Position>(windows: &Windows, state: &[u64], x: &[T], y: &mut
     );
 }
 
+/// Whether the windows are summed by rows.
+fn by_rows(windows: &Windows) -> bool {
+    stochastic_pool::by_rows(windows.window.size.map(|size| size as u32))
+}
+
 /// Whether a sum over a window's elements cannot be what they are weighed by as they are.
 #[expect(clippy::neg_cmp_op_on_partial_ord, reason = "NaN is special too")]
 fn is_special<C: Compute>(sum: C) -> bool {
@@ -71,16 +78,18 @@ struct Row<C> {
     sums: Vec<C>,
     /// The part of the sums that is drawn by.
     until: Vec<C>,
-    /// Of `a` up to a position.
+    /// Of `a` up to a position; of windows that are summed by rows, in its row.
     so_far: Vec<C>,
+    /// Of `a` over the rows before, of windows that are summed by rows.
+    before: Vec<C>,
     drawn: Vec<C>,
     positions: Vec<u32>,
 }
 
 impl<C: Compute> Row<C> {
     fn new(line: usize) -> Self {
-        let [uniforms, sums, until, so_far, drawn] = [(); 5].map(|()| vec![C::zero(); line]);
-        Self { uniforms, sums, until, so_far, drawn, positions: vec![0; line] }
+        let [uniforms, sums, until, so_far, before, drawn] = [(); 6].map(|()| vec![C::zero(); line]);
+        Self { uniforms, sums, until, so_far, before, drawn, positions: vec![0; line] }
     }
 
     /// The numbers that outputs are drawn by: those of their places in a row-major tensor.
@@ -98,7 +107,18 @@ impl<C: Compute> Row<C> {
 
     fn sums<T: Real<Compute = C>>(&mut self, windows: &Windows, runs: &[Run], lines: &mut Lines<'_, T>, number: usize) {
         self.sums.fill(C::zero());
-        windows.sweep(lines, runs, number, |_, run, line| add(&mut self.sums[run.outputs.clone()], line, run.stride));
+        if !by_rows(windows) {
+            return windows.sweep(lines, runs, number, |_, run, line| {
+                add(&mut self.sums[run.outputs.clone()], line, run.stride);
+            });
+        }
+        windows.for_each_line(lines, number, |_, line| {
+            self.so_far.fill(C::zero());
+            for run in runs {
+                add(&mut self.so_far[run.outputs.clone()], &line[run.first..], run.stride);
+            }
+            add_all(&mut self.sums, &self.so_far);
+        });
     }
 
     /// What is expected of a draw, by the sums.
@@ -118,11 +138,25 @@ impl<C: Compute> Row<C> {
         for (until, (uniform, sum)) in self.until.iter_mut().zip(self.uniforms.iter().zip(&self.sums)) {
             *until = *uniform * *sum;
         }
-        windows.sweep(lines, runs, number, |position, run, line| {
-            let outputs = run.outputs.clone();
-            let (so_far, until) = (&mut self.so_far[outputs.clone()], &self.until[outputs.clone()]);
-            let drawn = (&mut self.drawn[outputs.clone()], &mut self.positions[outputs]);
-            pass(drawn, so_far, until, position, line, run.stride);
+        if !by_rows(windows) {
+            return windows.sweep(lines, runs, number, |position, run, line| {
+                let outputs = run.outputs.clone();
+                let (so_far, until) = (&mut self.so_far[outputs.clone()], &self.until[outputs.clone()]);
+                let drawn = (&mut self.drawn[outputs.clone()], &mut self.positions[outputs]);
+                pass(drawn, so_far, until, position, line, run.stride);
+            });
+        }
+        self.before.fill(C::zero());
+        windows.for_each_line(lines, number, |i, line| {
+            self.so_far.fill(C::zero());
+            for run in runs {
+                let outputs = run.outputs.clone();
+                let sums = (&self.before[outputs.clone()], &mut self.so_far[outputs.clone()]);
+                let drawn = (&mut self.drawn[outputs.clone()], &mut self.positions[outputs.clone()]);
+                let position = i * windows.window.size[1] + run.column;
+                pass_in_row(drawn, sums, &self.until[outputs], position as u32, &line[run.first..], run.stride);
+            }
+            add_all(&mut self.before, &self.so_far);
         });
     }
 }
@@ -174,6 +208,32 @@ fn pass<C: Compute>(
         *drawn_at = select_unpredictable(take, position, *drawn_at);
         *so_far += weight;
     });
+}
+
+/// As [`pass`], where the sum is that of the rows `before` and to it that of this row `so_far`.
+#[multiversion(targets("x86_64+sse4.1"))]
+fn pass_in_row<C: Compute>(
+    (drawn, positions): (&mut [C], &mut [u32]),
+    (before, so_far): (&[C], &mut [C]),
+    until: &[C],
+    position: u32,
+    line: &[C],
+    stride: usize,
+) {
+    let outputs = drawn.iter_mut().zip(positions).zip(before.iter().zip(so_far)).zip(until);
+    zip_strided(outputs, line, stride, |(((drawn, drawn_at), (before, so_far)), until), x| {
+        let weight = rectified(x);
+        let take = (*before + *so_far <= *until) & (weight > C::zero());
+        *drawn = select_unpredictable(take, weight, *drawn);
+        *drawn_at = select_unpredictable(take, position, *drawn_at);
+        *so_far += weight;
+    });
+}
+
+/// Adds the sums of a row to those of the rows before.
+#[multiversion(targets("x86_64+avx2"))]
+fn add_all<C: Compute>(sums: &mut [C], of_row: &[C]) {
+    sums.iter_mut().zip(of_row).for_each(|(sum, of_row)| *sum += *of_row);
 }
 
 /// A number from 0 to below 1, of as many bits as the type holds.
@@ -243,6 +303,33 @@ fn rectified<C: Compute>(x: C) -> C {
     if x <= C::zero() { C::zero() } else { x }
 }
 
+/// A sum over a window's elements, in its order.
+struct Sum<C> {
+    by_rows: bool,
+    /// Of the rows before, where it is by rows; else nothing.
+    before: C,
+    /// Of the rest.
+    rest: C,
+}
+
+impl<C: Compute> Sum<C> {
+    fn new(windows: &Windows) -> Self {
+        Self { by_rows: by_rows(windows), before: C::zero(), rest: C::zero() }
+    }
+
+    #[inline(always)]
+    fn so_far(&self) -> C {
+        self.before + self.rest
+    }
+
+    #[inline(always)]
+    fn end_row(&mut self) {
+        if self.by_rows {
+            (self.before, self.rest) = (self.so_far(), C::zero());
+        }
+    }
+}
+
 /// The window of one output.
 struct Elements<'a, T> {
     windows: &'a Windows,
@@ -260,25 +347,33 @@ impl<'a, T: Real> Elements<'a, T> {
         Self { windows, x, plane, channel, row, column }
     }
 
-    /// Calls `f` with the position and the element of each that is inside the image, in row-major order.
+    /// Calls `f` with each row of elements inside the image: the position of the first, and all of them.
     #[inline(always)]
-    fn for_each(&self, mut f: impl FnMut(usize, T::Compute)) {
+    fn for_each_row(&self, mut f: impl FnMut(usize, Take<StepBy<slice::Iter<'_, T>>>)) {
         let Self { windows, x, plane, channel, row, column } = *self;
         let (line, pixel) = (windows.input_line(), windows.pixel());
         let columns = windows.positions_inside(1, column);
+        let first = windows.coordinate(1, column, columns.start) * pixel + channel;
         for i in windows.positions_inside(0, row) {
             let x = &x[(plane * windows.input[0] + windows.coordinate(0, row, i)) * line..][..line];
-            for j in columns.clone() {
-                let place = windows.coordinate(1, column, j) * pixel + channel;
-                f(i * windows.window.size[1] + j, x[place].widen());
-            }
+            let row = x[first..].iter().step_by(pixel).take(columns.len());
+            f(i * windows.window.size[1] + columns.start, row);
         }
     }
 
+    /// Calls `f` with each element inside the image.
+    #[inline(always)]
+    fn for_each(&self, mut f: impl FnMut(T::Compute)) {
+        self.for_each_row(|_, row| row.for_each(|x| f(x.widen())));
+    }
+
     fn sum(&self, weights: Weights) -> T::Compute {
-        let mut sum = T::Compute::of(0.0);
-        self.for_each(|_, x| sum += weights.of(x));
-        sum
+        let mut sum = Sum::<T::Compute>::new(self.windows);
+        self.for_each_row(|_, row| {
+            row.for_each(|x| sum.rest += weights.of(x.widen()));
+            sum.end_row();
+        });
+        sum.so_far()
     }
 
     /// The weights and their sum.
@@ -289,7 +384,7 @@ impl<'a, T: Real> Elements<'a, T> {
             return (Weights::Plain, sum);
         }
         let mut infinite = false;
-        self.for_each(|_, x| infinite |= x == infinity);
+        self.for_each(|x| infinite |= x == infinity);
         let weights = match (sum.is_nan(), infinite) {
             (true, _) => Weights::Nan,
             (false, true) => Weights::Infinite,
@@ -302,15 +397,19 @@ impl<'a, T: Real> Elements<'a, T> {
     /// has a weight, where rounding keeps it from that. Without any weight the position past the last, and 0.
     fn draw(&self, uniform: T::Compute, weights: Weights, sum: T::Compute) -> (usize, T::Compute) {
         let zero = T::Compute::of(0.0);
-        let (mut drawn, mut so_far, mut open) = ((self.windows.window.positions(), zero), zero, true);
-        let until = uniform * sum;
-        self.for_each(|position, x| {
-            let weight = weights.of(x);
-            so_far += weight;
-            if open && weight > zero {
-                drawn = (position, x);
-            }
-            open &= so_far <= until;
+        let (mut drawn, mut open) = ((self.windows.window.positions(), zero), true);
+        let (mut so_far, until) = (Sum::<T::Compute>::new(self.windows), uniform * sum);
+        self.for_each_row(|first, row| {
+            row.enumerate().for_each(|(number, x)| {
+                let x = x.widen();
+                let weight = weights.of(x);
+                so_far.rest += weight;
+                if open && weight > zero {
+                    drawn = (first + number, x);
+                }
+                open &= so_far.so_far() <= until;
+            });
+            so_far.end_row();
         });
         drawn
     }
@@ -321,7 +420,7 @@ impl<'a, T: Real> Elements<'a, T> {
         let mut mean = T::Compute::of(0.0);
         if sum != mean {
             // A quotient first: squares would pass the largest float, or vanish.
-            self.for_each(|_, x| mean += weights.of(x) / sum * rectified(x));
+            self.for_each(|x| mean += weights.of(x) / sum * rectified(x));
         }
         mean
     }

@@ -3,12 +3,13 @@ use kernels::band::Block;
 use kernels::band::any::Lines;
 use kernels::patch::Patches;
 use kernels::stochastic_pool::{
-    Beside, Fours, ROWS_BLOCK, StochasticPoolAdvance, StochasticPoolForward, StochasticPoolForwardAny,
+    Beside, Fours, Large, ROWS_BLOCK, StochasticPoolAdvance, StochasticPoolForward, StochasticPoolForwardAny,
     StochasticPoolForwardBand, StochasticPoolForwardBeside, StochasticPoolForwardColumns, StochasticPoolForwardFours,
-    StochasticPoolForwardOctets, StochasticPoolForwardPairs, StochasticPoolForwardPatch, StochasticPoolForwardSquares,
-    StochasticPoolForwardTwos, StochasticPoolInference, StochasticPoolInferenceAny, StochasticPoolInferenceColumns,
-    StochasticPoolInferenceFours, StochasticPoolInferenceMeshes, StochasticPoolInferenceOctets,
-    StochasticPoolInferencePatch, StochasticPoolInferenceSquares, TWOS_BLOCK, Twos, sums_of_rows,
+    StochasticPoolForwardLarge, StochasticPoolForwardOctets, StochasticPoolForwardPairs, StochasticPoolForwardPatch,
+    StochasticPoolForwardSquares, StochasticPoolForwardTwos, StochasticPoolInference, StochasticPoolInferenceAny,
+    StochasticPoolInferenceColumns, StochasticPoolInferenceFours, StochasticPoolInferenceLarge,
+    StochasticPoolInferenceMeshes, StochasticPoolInferenceOctets, StochasticPoolInferencePatch,
+    StochasticPoolInferenceSquares, TWOS_BLOCK, Twos, sums_of_rows,
 };
 use kernels::window::{Nchw, Nhwc, Tiling};
 
@@ -87,6 +88,15 @@ impl<T: Real> OnGpu for Forward<'_, T> {
             let (x, y) = (self.x.gpu::<S>(OP, "x")?, self.y.gpu_mut::<S>(OP, "y")?);
             for_order!(self.windows.layout => L, {
                 let window = self.windows.launch::<L>(OP)?;
+                if let Indices::U16(indices) = &mut self.indices
+                    && let Some((large, launch)) = Large::new(&window)
+                {
+                    let indices = indices.gpu_mut::<u16>(OP, "indices")?;
+                    let _why = Kernels::Rows.because(&window);
+                    let draw = StochasticPoolForwardLarge::<S, L> { x, y, indices, state, window, large };
+                    // SAFETY: as below; the window is such, and the launch its own.
+                    return unsafe { gpu.launch(band_dims(launch), draw) };
+                }
                 if let Some(window) = row_major(&window)
                     && let Indices::U8(indices) = self.indices
                 {
@@ -132,6 +142,13 @@ impl<T: Real> OnGpu for Forward<'_, T> {
                         // SAFETY: as below; the window is such, and the launch its own.
                         return unsafe { gpu.launch(band_dims(launch), draw) };
                     });
+                    if let Some((block, launch)) = Block::of_outputs(&window, size_of::<S>(), sums_of_rows(&window)) {
+                        let outputs = Lines::new(window.output);
+                        let _why = Kernels::AnyBands.because(&window);
+                        let draw = StochasticPoolForwardAny::<S> { x, y, indices, state, window, block, outputs };
+                        // SAFETY: as below; the block and the lines are the window's, and the launch the block's.
+                        return unsafe { gpu.launch(band_dims(launch), draw) };
+                    }
                 }
                 if let Some(window) = channels_last(&window)
                     && let Indices::U8(indices) = self.indices
@@ -153,16 +170,6 @@ impl<T: Real> OnGpu for Forward<'_, T> {
                 }
                 for_indices!(self.indices, indices as P => {
                     let indices = indices.gpu_mut::<P>(OP, "indices")?;
-                    if let Some(window) = row_major(&window)
-                        && let Some((block, launch)) =
-                            Block::of_outputs(&window, size_of::<S>(), sums_of_rows(&window))
-                    {
-                        let outputs = Lines::new(window.output);
-                        let _why = Kernels::AnyBands.because(&window);
-                        let draw = StochasticPoolForwardAny::<S, P> { x, y, indices, state, window, block, outputs };
-                        // SAFETY: as below; the block and the lines are the window's, and the launch the block's.
-                        return unsafe { gpu.launch(band_dims(launch), draw) };
-                    }
                     let (tiling, grid, block) = Tiling::new(&window, window.output);
                     let _why = Kernels::General.because(&window);
                     let draw = StochasticPoolForward::<S, L, P> { x, y, indices, state, window, tiling };
@@ -238,6 +245,12 @@ impl<T: Real> OnGpu for Inference<'_, T> {
             }
             for_order!(self.windows.layout => L, {
                 let window = self.windows.launch::<L>(OP)?;
+                if let Some((large, launch)) = Large::new(&window) {
+                    let _why = Kernels::Rows.because(&window);
+                    let mean = StochasticPoolInferenceLarge::<S, L> { x, y, window, large };
+                    // SAFETY: as below; the window is such, and the launch its own.
+                    return unsafe { gpu.launch(band_dims(launch), mean) };
+                }
                 if let Some(window) = row_major(&window)
                     && let Some((block, launch)) = Block::of_outputs(&window, size_of::<S>(), 0)
                 {

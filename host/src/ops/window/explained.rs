@@ -21,6 +21,8 @@ pub(crate) enum Kernels {
     AnyBands,
     /// A warp an output.
     Warps,
+    /// Threads of a block sharing windows by rows.
+    Rows,
     /// By patches.
     Patches,
     /// The same, of eight channels.
@@ -64,6 +66,7 @@ impl Kernels {
                 Self::Warps => {
                     "a warp an output: the window is large, and outputs are few, or it is very large and a band of rows has no room"
                 }
+                Self::Rows => "threads of a block take a row each of a few windows, which are large and summed by rows",
                 Self::Patches => "by patches of a size compiled in, the channels being a multiple of four",
                 Self::Octets => {
                     "by patches of a size compiled in, of 16 bits and a multiple of eight channels, two at a time"
@@ -84,7 +87,9 @@ impl Kernels {
                 Self::General if L::CHANNELS_LAST => {
                     "an element a thread: channels are not whole vectors of 16 bytes, or windows dilated"
                 }
-                Self::General => "an element a thread: a band of rows has no room in shared memory, or is dilated",
+                Self::General => {
+                    "an element a thread: a band of rows has no room in shared memory, or windows are dilated or too high"
+                }
             };
             let [size, stride, padding, dilation, input] = [size, stride, padding, dilation, input].map(pair);
             format!("window {size} stride {stride} padding {padding} dilation {dilation} over {input} {layout}: {why}")
