@@ -5,10 +5,11 @@
 //! `x` is `[outer, channels, inner]`; one slope for all is one channel. Bound by memory: forward moves two
 //! elements for each, backward three. Slopes and their sums are `f32` whatever the elements are.
 //!
-//! - [`prelu_forward_vectors`]: a thread takes [`VECTORS`] vectors of four elements, a block's width apart, all loaded before
-//!   the first is used. Planes of a multiple of four elements have one slope for a vector, channels that are neighbours and
-//!   a multiple of four have four.
-//! - [`prelu_forward`], where neither holds: one thread for four elements, whatever their channels.
+//! - [`prelu_forward_vectors`]: a thread takes [`VECTORS`] vectors of four elements, a block's width apart, all loaded, and their
+//!   slopes, before the first is used; one where tensors are so small that multiprocessors would be left without a block. Planes
+//!   of a multiple of four elements have one slope for a vector, other planes of at least three have two, channels that are
+//!   neighbours and a multiple of four have four; else a vector's four are looked for one by one.
+//! - [`prelu_forward`], for more elements than 32 bits count: one thread for four elements, whatever their channels.
 //! - Backward, stage 1, gives `dx` and partial sums of `dalpha` in one pass, laid out `[outer', channels, parts]`:
 //!   - [`prelu_backward_planes`], for large `inner`: a block takes [`PART`] elements of one `(outer, channel)` plane and sums
 //!     them (`outer' = outer`).
@@ -38,7 +39,7 @@ use crate::window::Divider;
 
 /// Elements of a plane that one block takes.
 pub const PART: u32 = BLOCK * 16;
-/// Vectors of a thread.
+/// Vectors of a thread where there are enough for all.
 pub const VECTORS: u32 = 4;
 
 /// Where the slopes of a vector of four elements are.
@@ -46,9 +47,9 @@ pub const VECTORS: u32 = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slopes {
     channels: u32,
-    /// Vectors of a plane, or, with the channels last, of all channels.
-    vectors: u32,
-    by_vectors: Divider,
+    /// Vectors of a plane, or, with the channels last, of all channels; elements of a plane where vectors are of several.
+    unit: u32,
+    by_unit: Divider,
     by_channels: Divider,
 }
 
@@ -72,8 +73,64 @@ impl Slopes {
         channels.is_multiple_of(4).then(|| Self::new(channels, channels / 4))
     }
 
-    fn new(channels: u32, vectors: u32) -> Self {
-        Self { channels, vectors, by_vectors: Divider::new(vectors), by_channels: Divider::new(channels) }
+    /// A slope for each plane of `inner` elements, whatever vectors are of, for tensors of `n` elements; none where these are too
+    /// many to count in 31 bits.
+    pub fn of_elements(channels: u32, inner: u64, n: u64) -> Option<Self> {
+        (n < 1 << 31).then(|| Self::new(channels, inner as u32))
+    }
+
+    fn new(channels: u32, unit: u32) -> Self {
+        Self { channels, unit, by_unit: Divider::new(unit), by_channels: Divider::new(channels) }
+    }
+
+    /// The channel of a plane.
+    #[inline(always)]
+    fn of(self, plane: u32) -> u32 {
+        plane - self.by_channels.divide(plane) * self.channels
+    }
+
+    /// The channel after another.
+    #[inline(always)]
+    fn after(self, channel: u32) -> u32 {
+        if channel + 1 == self.channels { 0 } else { channel + 1 }
+    }
+
+    /// The slopes of a vector's elements, if there is such a vector.
+    ///
+    /// # Safety
+    /// [`prelu_forward_vectors`]'s.
+    #[inline(always)]
+    unsafe fn load<const SLOPES: u32>(self, alpha: Global<f32>, there: bool, vector: u32) -> Vec4<f32> {
+        // SAFETY: a remainder is below its divisor, so that `alpha` holds the slopes; the caller says that so many are enough.
+        unsafe {
+            let get = |channel: u32| alpha.load_if(there, channel as usize, 0.0);
+            if SLOPES == 1 {
+                return Vec4::splat(get(self.of(self.by_unit.divide(vector))));
+            }
+            if SLOPES == 4 {
+                let number = vector - self.by_unit.divide(vector) * self.unit;
+                return alpha.load4_if(there, number as usize * 4, Vec4::splat(0.0));
+            }
+            let plane = self.by_unit.divide(vector * 4);
+            let mut channel = self.of(plane);
+            // Elements of the plane from this one on.
+            let mut left = self.unit - (vector * 4 - plane * self.unit);
+            if SLOPES == 2 {
+                let [this, next] = [channel, self.after(channel)].map(get);
+                let of = |element: u32| if element < left { this } else { next };
+                return Vec4::new(this, of(1), of(2), of(3));
+            }
+            let mut slopes = [0.0; 4];
+            unrolled!(E in [0 1 2 3] {
+                slopes[E] = get(channel);
+                left -= 1;
+                if left == 0 {
+                    left = self.unit;
+                    channel = self.after(channel);
+                }
+            });
+            Vec4::from(slopes)
+        }
     }
 }
 
@@ -145,48 +202,78 @@ pub unsafe fn prelu_forward<T: Storage>(
     );
 }
 
-/// As [`prelu_forward`], by vectors that have one slope each, or four (`SLOPES`) neighbouring ones; the grid's blocks take
-/// [`VECTORS`] times [`TILE`] elements each.
+/// As [`prelu_forward`], by vectors that have one slope each, two of neighbouring planes, four neighbouring ones, or any (`SLOPES`
+/// is 0); the grid's blocks take `each` times [`TILE`] elements each, which is 1 or [`VECTORS`].
 ///
 /// # Safety
-/// The module's; `n` is below 2³³, and a multiple of four but with one slope for all.
-#[kernel(block = BLOCK, instances(T = [f32, f16, bf16], SLOPES = [1, 4]))]
+/// The module's; `n` is below 2³³, where vectors are of several planes 2³¹. It is a multiple of four with one slope a vector but
+/// for one of all, and with four. With two, planes have at least three elements.
+#[kernel(block = BLOCK, instances(T = [f32, f16, bf16], SLOPES = [0, 1, 2, 4]))]
 pub unsafe fn prelu_forward_vectors<T: Storage, const SLOPES: u32>(
     x: Option<Global<T>>,
     alpha: Global<f32>,
     y: GlobalMut<T>,
     slopes: Slopes,
+    each: u32,
     n: u64,
 ) {
     let x = x.unwrap_or(y.as_global());
-    let vectors = (n / 4) as u32;
-    let first = thread::block_idx_x() * (BLOCK * VECTORS) + thread::thread_idx_x();
-    // SAFETY: the vector's elements are among the `n`, and begin at a multiple of 4; a remainder is below its divisor, so that
-    // `alpha` holds the slopes. What is left is fewer than 4 elements, with one slope.
+    // SAFETY: passed on; what is left of `n` are fewer than 4 elements, which one block's first threads take.
     unsafe {
-        let mut loaded = [Vec4::splat(T::from_f32(0.0)); VECTORS as usize];
+        if each == 1 {
+            vectors::<T, SLOPES, 1>(x, alpha, y, slopes, n);
+        } else {
+            vectors::<T, SLOPES, { VECTORS as usize }>(x, alpha, y, slopes, n);
+        }
+        let i = n / 4 * 4 + thread::thread_idx_x() as u64;
+        if thread::block_idx_x() == 0 && i < n {
+            let channel = if SLOPES == 1 { 0 } else { slopes.of(slopes.by_unit.divide(i as u32)) };
+            let x = get(x, i as usize);
+            put(y, i as usize, slope(x, alpha.load(channel as usize)) * x, 0.0);
+        }
+    }
+}
+
+/// This thread's `EACH` vectors.
+///
+/// # Safety
+/// [`prelu_forward_vectors`]'s.
+#[inline(always)]
+unsafe fn vectors<T: Storage, const SLOPES: u32, const EACH: usize>(
+    x: Global<T>,
+    alpha: Global<f32>,
+    y: GlobalMut<T>,
+    slopes: Slopes,
+    n: u64,
+) {
+    let vectors = (n / 4) as u32;
+    let first = thread::block_idx_x() * (BLOCK * EACH as u32) + thread::thread_idx_x();
+    let mut loaded = [Vec4::splat(T::from_f32(0.0)); EACH];
+    let mut of = [Vec4::splat(0.0); EACH];
+    // SAFETY: the vector's elements are among the `n`, and begin at a multiple of 4.
+    unsafe {
         unrolled!(K in [0 1 2 3] {
-            let vector = first + K as u32 * BLOCK;
-            loaded[K] = x.load4_if(vector < vectors, vector as usize * 4, loaded[K]);
-        });
-        unrolled!(K in [0 1 2 3] {
-            let vector = first + K as u32 * BLOCK;
-            if vector < vectors {
-                let plane = slopes.by_vectors.divide(vector);
-                let alpha = if SLOPES == 1 {
-                    Vec4::splat(alpha.load((plane - slopes.by_channels.divide(plane) * slopes.channels) as usize))
-                } else {
-                    alpha.load4((vector - plane * slopes.vectors) as usize * 4)
-                };
-                let result = loaded[K].map(T::to_f32).zip_with(alpha, |x, alpha| slope(x, alpha) * x);
-                y.store4(vector as usize * 4, result.map(T::from_f32));
+            if K < EACH {
+                let vector = first + K as u32 * BLOCK;
+                loaded[K] = x.load4_if(vector < vectors, vector as usize * 4, loaded[K]);
             }
         });
-        let i = vectors as u64 * 4 + thread::thread_idx_x() as u64;
-        if thread::block_idx_x() == 0 && i < n {
-            let x = get(x, i as usize);
-            put(y, i as usize, slope(x, alpha.load(0)) * x, 0.0);
-        }
+        // Before the first is stored: a slope that is loaded after a store is waited for by itself.
+        unrolled!(K in [0 1 2 3] {
+            if K < EACH {
+                let vector = first + K as u32 * BLOCK;
+                of[K] = slopes.load::<SLOPES>(alpha, vector < vectors, vector);
+            }
+        });
+        unrolled!(K in [0 1 2 3] {
+            if K < EACH {
+                let vector = first + K as u32 * BLOCK;
+                if vector < vectors {
+                    let result = loaded[K].map(T::to_f32).zip_with(of[K], |x, alpha| slope(x, alpha) * x);
+                    y.store4(vector as usize * 4, result.map(T::from_f32));
+                }
+            }
+        });
     }
 }
 
@@ -261,38 +348,33 @@ pub unsafe fn prelu_backward_planes<T: Storage>(
 /// Backward, stage 2: one block a channel sums `[outer, channels, parts]` over the first and the last.
 ///
 /// # Safety
-/// The module's.
+/// The module's; `outer * parts` is below 2³¹, and `by_parts` divides by `parts`.
 #[kernel(block = BLOCK)]
 pub unsafe fn prelu_backward_sum(
     sums: Global<f32>,
     dalpha: GlobalMut<f32>,
     beta: f32,
-    outer: u64,
+    outer: u32,
     channels: u32,
-    parts: u64,
+    parts: u32,
+    by_parts: Divider,
 ) {
-    let (channel, threads) = (thread::block_idx_x() as u64, BLOCK as u64);
+    let (channel, count) = (thread::block_idx_x(), outer * parts);
     let mut sum = 0.0;
-    let mut i = thread::thread_idx_x() as u64;
-    // SAFETY: `parts` is not zero, and the indices are those of the layout; one thread a block writes its channel.
+    let mut i = thread::thread_idx_x();
+    // SAFETY: the indices are those of the layout; one thread a block writes its channel.
     unsafe {
-        if parts == 1 {
-            // Four on their way at once.
-            while i < outer {
-                let mut loaded = [0.0; 4];
-                unrolled!(K in [0 1 2 3] {
-                    let o = i + K as u64 * threads;
-                    loaded[K] = sums.load_if(o < outer, (o * channels as u64 + channel) as usize, 0.0);
-                });
-                unrolled!(K in [0 1 2 3] { sum += loaded[K]; });
-                i += 4 * threads;
-            }
-        } else {
-            while i < outer * parts {
-                let (o, p) = divide(i, parts);
-                sum += sums.load(((o * channels as u64 + channel) * parts + p) as usize);
-                i += threads;
-            }
+        // Four on their way at once.
+        while i < count {
+            let mut loaded = [0.0; 4];
+            unrolled!(K in [0 1 2 3] {
+                let i = i + K as u32 * BLOCK;
+                let o = by_parts.divide(i);
+                let plane = o as usize * channels as usize + channel as usize;
+                loaded[K] = sums.load_if(i < count, plane * parts as usize + (i - o * parts) as usize, 0.0);
+            });
+            unrolled!(K in [0 1 2 3] { sum += loaded[K]; });
+            i += 4 * BLOCK;
         }
         let sum = block_sum(sum);
         if thread::thread_idx_x() == 0 {

@@ -1,5 +1,7 @@
 //! Parametric rectified linear unit.
 
+mod forward;
+
 use ferrolayer::ops::prelu;
 use ferrolayer::testing::{assert_close, gradcheck_fn};
 use ferrolayer::{Device, Layout, Out, Real, Tensor, bf16, f16};
@@ -26,6 +28,7 @@ pub fn tests() -> Vec<Trial> {
     tests.extend(on_each_gpu("prelu::channels_last_is_the_same", channels_last_is_the_same));
     tests.extend(on_each_gpu("prelu::edge_values", edge_values));
     tests.extend(on_each_gpu("prelu::empty_batch_writes_dalpha", empty_batch_writes_dalpha));
+    tests.extend(forward::tests());
     tests.push(on_real_gpu("prelu::matches_cpu_at_full_size", |gpu| compare::<f32>(gpu, &[16, 64, 56, 57], 64, 9)));
     tests
 }
@@ -146,6 +149,9 @@ fn matches_cpu<T: Real>(gpu: &Device) -> Outcome {
         (vec![3, 2, 31, 33], 2),
         (vec![700, 3, 7], 3),
         (vec![700, 4, 7], 4),
+        // Of which the second launch adds up more parts than its threads have on their way at once; planes in parts.
+        (vec![800, 3, 49], 3),
+        (vec![3, 2, 5003], 2),
         (vec![2, 3, 48, 48], 3),
         (vec![5, 2, 31, 33], 2),
         (vec![2, 1, 4, 5], 1),

@@ -2,6 +2,7 @@
 
 use cuda_std::launch::LaunchDims;
 use kernels::prelu::{BLOCK, PreluBackwardSum};
+use kernels::window::Divider;
 
 use crate::device::{Gpu, GpuSlice};
 use crate::{Compute, Out, Result};
@@ -14,7 +15,7 @@ use crate::{Compute, Out, Result};
 /// [`Error::DType`](crate::Error::DType) when `out` does not hold `f32`; the device's own errors.
 ///
 /// # Panics
-/// When `parts` is too short for `layout`, or `out` is not of its channels.
+/// When `parts` is too short for `layout`, or `out` is not of its channels, or a channel has 2³¹ parts or more.
 pub fn sum_parts<C: Compute>(
     op: &'static str,
     gpu: &Gpu,
@@ -27,14 +28,10 @@ pub fn sum_parts<C: Compute>(
     assert_eq!(tensor.len(), channels, "one element for each channel");
     let sums = parts.slice(0..outer * channels * inner);
     let (dalpha, beta) = (tensor.gpu_mut::<f32>(op, "the gradient of a parameter")?, beta as f32);
-    let kernel = PreluBackwardSum {
-        sums: &sums,
-        dalpha,
-        beta,
-        outer: outer as u64,
-        channels: channels as u32,
-        parts: inner as u64,
-    };
-    // SAFETY: `sums` is laid out so, and `out` holds a channel each, both checked above; one block a channel.
-    unsafe { gpu.launch(LaunchDims::new(channels as u32, BLOCK), kernel) }
+    assert!(outer.saturating_mul(inner) < 1 << 31, "a channel's parts are counted in 31 bits");
+    let [outer, channels, parts] = [outer, channels, inner].map(|size| size as u32);
+    let by_parts = Divider::new(parts.max(1));
+    let kernel = PreluBackwardSum { sums: &sums, dalpha, beta, outer, channels, parts, by_parts };
+    // SAFETY: `sums` is laid out so, and `out` holds a channel each, all checked above; one block a channel.
+    unsafe { gpu.launch(LaunchDims::new(channels, BLOCK), kernel) }
 }

@@ -24,6 +24,37 @@ const SHORT: usize = 16;
 
 /// Elements that vectors are counted up to.
 const MOST_VECTORS: usize = 1 << 33;
+/// Threads that a GPU has room for, about: up to as many vectors each has one, so that all are on their way at once and no
+/// multiprocessor is left without a block; of more a thread takes several, and what is worked out for a thread serves for them.
+const ENOUGH: usize = 1 << 18;
+
+/// Where a vector's slopes are, how many (0 where they are looked for one by one), and in words.
+type Way = (Slopes, u32, &'static str);
+
+/// How a forward pass goes by vectors; none of tensors that are empty, or too large to count.
+fn by_vectors(layout: &Layout, n: usize) -> Option<Way> {
+    let (channels, inner) = (layout.channels as u32, layout.inner as u64);
+    if n == 0 || n >= MOST_VECTORS {
+        return None;
+    }
+    if channels == 1 {
+        return Some((Slopes::shared(), 1, "one slope for all"));
+    }
+    let whole = if inner == 1 {
+        Slopes::of_pixels(channels).map(|slopes| (slopes, 4, "a multiple of 4 channels: 4 slopes for a vector"))
+    } else {
+        Slopes::of_planes(channels, inner)
+            .map(|slopes| (slopes, 1, "planes of a multiple of 4: one slope for a vector"))
+    };
+    whole.or_else(|| {
+        let slopes = Slopes::of_elements(channels, inner, n as u64)?;
+        Some(match inner {
+            1 => (slopes, 0, "no multiple of 4 channels: a vector's are looked for one by one"),
+            2 => (slopes, 0, "planes of 2: a vector's channels are looked for one by one"),
+            _ => (slopes, 2, "planes of no multiple of 4: 2 slopes for a vector"),
+        })
+    })
+}
 
 impl<T: Real> OnGpu for Forward<'_, T> {
     fn on_gpu(self, gpu: &Gpu) -> Result<()> {
@@ -31,35 +62,33 @@ impl<T: Real> OnGpu for Forward<'_, T> {
         let n = self.y.len();
         let (channels, inner) = (self.layout.channels as u32, self.layout.inner as u64);
         let alpha = self.alpha.gpu::<f32>(OP, "alpha")?;
-        let slopes = match () {
-            () if n == 0 || n >= MOST_VECTORS => None,
-            () if channels == 1 => Some((Slopes::shared(), "one slope for all")),
-            () if inner == 1 => {
-                Slopes::of_pixels(channels).map(|slopes| (slopes, "a multiple of 4 channels: 4 slopes"))
-            }
-            () => Slopes::of_planes(channels, inner).map(|slopes| (slopes, "planes of a multiple of 4: one slope")),
-        };
+        let way = by_vectors(&self.layout, n);
         for_storage!(T as S, OP, "x", gpu, {
             let x = self.x.map(|x| x.gpu::<S>(OP, "x")).transpose()?.map(|x| x as &dyn DeviceMemory<S>);
             let y = self.y.gpu_mut::<S>(OP, "y")?;
-            let Some((slopes, why)) = slopes else {
+            let Some((slopes, count, why)) = way else {
                 let dims = LaunchDims::new(tiles(n, TILE), BLOCK);
-                let _why = explain::because(|| "a vector's channels are looked for one by one".into());
+                let _why = explain::because(|| "too many elements to count in 32 bits".into());
                 // SAFETY: `x` and `y` are whole tensors of `n = outer * channels * inner` elements and `alpha` holds `channels`,
                 // checked by `prelu::forward`; the grid covers `n`, and is empty where a size is zero.
                 return unsafe { gpu.launch(dims, PreluForward { x, alpha, y, channels, inner, n: n as u64 }) };
             };
-            let dims = LaunchDims::new(tiles(n, TILE * VECTORS), BLOCK);
-            let _why = explain::because(|| format!("{why} for a vector"));
+            let each = if n / 4 <= ENOUGH { 1 } else { VECTORS };
+            let dims = LaunchDims::new(tiles(n, TILE * each), BLOCK);
+            let _why = explain::because(|| format!("{why}, vectors a thread {each}"));
             let n = n as u64;
-            if channels > 1 && inner == 1 {
-                let forward = PreluForwardVectors::<S, 4> { x, alpha, y, slopes, n };
-                // SAFETY: as above; the slopes are the layout's, and `n` a multiple of 4.
-                unsafe { gpu.launch(dims, forward) }
-            } else {
-                let forward = PreluForwardVectors::<S, 1> { x, alpha, y, slopes, n };
-                // SAFETY: as above; the slopes are the layout's, and `n` a multiple of 4 but for one slope.
-                unsafe { gpu.launch(dims, forward) }
+            macro_rules! launch {
+                ($slopes:literal) => {{
+                    let forward = PreluForwardVectors::<S, $slopes> { x, alpha, y, slopes, each, n };
+                    // SAFETY: as above; the slopes are the layout's, so many for a vector.
+                    unsafe { gpu.launch(dims, forward) }
+                }};
+            }
+            match count {
+                1 => launch!(1),
+                2 => launch!(2),
+                4 => launch!(4),
+                _ => launch!(0),
             }
         })
     }
