@@ -24,11 +24,6 @@ pub(crate) const fn columns(size: u32) -> u32 {
     if size == 3 { 3 } else { 4 }
 }
 
-/// Pieces of a thread: what keeps memory busy without more registers than some.
-pub(crate) const fn each(size: u32) -> usize {
-    if size < 4 { 2 } else { 1 }
-}
-
 /// Blocks that fit on a multiprocessor, as many as leave each thread the registers it needs.
 pub(crate) const fn blocks(size: u32) -> u32 {
     if size == 8 { 3 } else { 4 }
@@ -86,9 +81,8 @@ pub(crate) struct Piece {
 }
 
 impl Pieces {
-    /// Of square windows of so many columns, as far apart as their kernel says, and the blocks of the launch. None where there are
-    /// too many to count.
-    pub fn new(size: u32, planes: &Planes) -> Option<(Self, u32)> {
+    /// Of square windows of so many columns, as far apart as their kernel says. None where there are too many to count.
+    pub fn new(size: u32, planes: &Planes) -> Option<Self> {
         let of_row = match size {
             2 => planes.output[1].div_ceil(2),
             8 => planes.output[1].checked_mul(2)?,
@@ -97,26 +91,41 @@ impl Pieces {
         let limit = i32::MAX as u32 - BLOCK * 8;
         let lines = planes.count.checked_mul(planes.output[0])?;
         let total = lines.checked_mul(of_row).filter(|&total| total <= limit)?;
-        let pieces = Self {
+        Some(Self {
             total,
             vectors: u32::from(size != 3 && planes.input[1].is_multiple_of(4) && planes.padding[1] == 0),
             by_pieces: Divider::new(of_row),
             by_rows: Divider::new(planes.output[0]),
-        };
-        Some((pieces, total.div_ceil(BLOCK * each(size) as u32)))
+        })
     }
 
-    /// As [`new`](Self::new), of windows of 4×4 and 8×8 that neither overlap nor leave anything out.
+    /// Blocks of a launch whose threads take so many.
+    pub fn blocks(&self, each: u32) -> u32 {
+        self.total.div_ceil(BLOCK * each)
+    }
+
+    /// As [`new`](Self::new), of windows of 4×4 and 8×8 that neither overlap nor leave anything out; and the blocks of the launch,
+    /// whose threads take one.
     pub fn apart(window: &Window<Nchw>) -> Option<(Self, u32)> {
         let size = window.size[1];
         let fits = matches!(size, 4 | 8) && window.size == [size; 2] && window.stride == window.size;
-        if fits && window.dilation == [1; 2] { Self::new(size, &Planes::of(window)) } else { None }
+        if !fits || window.dilation != [1; 2] {
+            return None;
+        }
+        let pieces = Self::new(size, &Planes::of(window))?;
+        Some((pieces, pieces.blocks(1)))
     }
 
-    /// This thread's piece of a number below [`each`].
+    /// Whether pieces are loaded by vectors.
     #[inline(always)]
-    pub(crate) fn piece<const SIZE: u32>(&self, planes: &Planes, number: usize) -> Piece {
-        let first = thread::block_idx_x() * BLOCK * each(SIZE) as u32 + thread::thread_idx_x();
+    pub(crate) fn by_vectors(&self) -> bool {
+        self.vectors != 0
+    }
+
+    /// This thread's piece of a number below `each`, which it takes of them.
+    #[inline(always)]
+    pub(crate) fn piece<const SIZE: u32>(&self, planes: &Planes, each: usize, number: usize) -> Piece {
+        let first = thread::block_idx_x() * BLOCK * each as u32 + thread::thread_idx_x();
         let task = first + number as u32 * BLOCK;
         let line = self.by_pieces.divide(task);
         let plane = self.by_rows.divide(line);
@@ -131,14 +140,15 @@ impl Pieces {
     /// The piece's elements, `outside` for those that are not in the image.
     ///
     /// # Safety
-    /// `x` holds the planes and begins at a multiple of 16 bytes; windows are `STRIDE` apart, and this is of their size.
+    /// `x` holds the planes and begins at a multiple of 16 bytes; windows are `STRIDE` apart, and this is of their size;
+    /// `by_vectors` is [`by_vectors`](Self::by_vectors).
     #[inline(always)]
     pub(crate) unsafe fn load<T: Storage, const SIZE: u32, const STRIDE: u32>(
-        &self,
         x: Global<T>,
         planes: &Planes,
         piece: Piece,
         outside: T,
+        by_vectors: bool,
     ) -> Elements<T> {
         let [height, width] = planes.input;
         let column = if SIZE == 2 || SIZE == 8 { piece.number * 4 } else { piece.number * STRIDE };
@@ -150,7 +160,7 @@ impl Pieces {
             .wrapping_add_signed(column.cast_signed() as isize);
         // SAFETY: zero bits are zeros.
         let mut loaded: Elements<T> = unsafe { core::mem::zeroed() };
-        if SIZE != 3 && self.vectors != 0 {
+        if SIZE != 3 && by_vectors {
             unrolled!(I in [0 1 2 3 4 5 6 7] {
                 if (I as u32) < SIZE {
                     let inside = piece.there & (row.wrapping_add(I as u32) < height) & (column < width);

@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use crate::support::*;
 
 mod correlate;
+mod direct;
 mod errors;
 mod few;
 mod huge;
@@ -60,6 +61,9 @@ pub fn tests() -> Vec<Trial> {
     tests.extend(on_each_gpu(&name("f32"), matches_cpu_on_random_shapes::<f32>));
     tests.extend(on_each_gpu(&name("f16"), matches_cpu_on_random_shapes::<f16>));
     tests.extend(on_each_gpu(&name("bf16"), matches_cpu_on_random_shapes::<bf16>));
+    let name = |of: &str| format!("gaussian_pool::many_windows_are_as_few::{of}");
+    tests.extend(on_each_gpu(&name("f32"), direct::many_windows_are_as_few::<f32>));
+    tests.extend(on_each_gpu(&name("f16"), direct::many_windows_are_as_few::<f16>));
     tests.extend(on_each_gpu("gaussian_pool::wide_is_average_narrow_is_nearest", wide_is_average_narrow_is_nearest));
     tests.extend(on_each_gpu("gaussian_pool::extreme_parameters_stay_finite", extreme_parameters_stay_finite));
     tests.extend(on_each_gpu("gaussian_pool::nan_stays_in_its_windows", nan::stays_in_its_windows));
@@ -173,6 +177,7 @@ fn gpu_cases() -> Vec<Case> {
         correlate::cases(),
         meshes::cases(),
         few::cases(),
+        direct::cases(),
     ];
     [vec![listed], of_kernels.into()].concat().concat()
 }

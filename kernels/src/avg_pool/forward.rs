@@ -243,9 +243,9 @@ pub unsafe fn avg_pool_forward_apart<T: Storage, const SIZE: u32>(
     pieces: Pieces,
 ) {
     let planes = Planes::of(&window);
-    let piece = pieces.piece::<SIZE>(&planes, 0);
+    let piece = pieces.piece::<SIZE>(&planes, 1, 0);
     // SAFETY: the caller's.
-    let values = unsafe { pieces.load::<T, SIZE, SIZE>(x, &planes, piece, T::from_f32(0.0)) };
+    let values = unsafe { Pieces::load::<T, SIZE, SIZE>(x, &planes, piece, T::from_f32(0.0), pieces.by_vectors()) };
     let mut sum = 0.0;
     unrolled!(I in [0 1 2 3 4 5 6 7] {
         if (I as u32) < SIZE {

@@ -7,8 +7,10 @@ use cuda_std::prelude::*;
 
 use super::Geometry;
 use super::weights::{Shape, vector};
-use crate::pieces::{BLOCK, Elements, Piece, Pieces, Planes, blocks, columns, each};
+use crate::pieces::{BLOCK, Elements, Piece, Pieces, Planes, blocks, columns};
 
+/// Threads that a GPU has room for, about: up to as many pieces a thread takes one, so that more multiprocessors have some.
+const ENOUGH: u32 = 1 << 18;
 /// Rows of a window, at most.
 const MOST: u32 = 8;
 /// Elements of a Gaussian's two vectors in shared memory.
@@ -24,6 +26,8 @@ pub const SIZES: [(u32, u32); 5] = [(2, 2), (3, 3), (4, 4), (8, 8), (3, 2)];
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Direct {
     pieces: Pieces,
+    /// Pieces of a thread, 1 or [`most_each`].
+    each: u32,
     /// Variances of each Gaussian, 1 or 2.
     variances: u32,
 }
@@ -52,10 +56,16 @@ impl Direct {
         if !known || !same || geometry.kernels > MAX_KERNELS {
             return None;
         }
-        let (pieces, blocks) = Pieces::new(size, &planes_of(geometry))?;
-        let direct = Self { pieces, variances };
+        let pieces = Pieces::new(size, &planes_of(geometry))?;
+        let each = if pieces.blocks(1) <= ENOUGH / BLOCK { 1 } else { most_each(size) as u32 };
+        let (direct, blocks) = (Self { pieces, each, variances }, pieces.blocks(each));
         Some(Plan { direct, blocks, shared_bytes: geometry.kernels * OF_GAUSSIAN * 4 })
     }
+}
+
+/// Pieces of a thread where there are many: what keeps memory busy without more registers than some.
+const fn most_each(size: u32) -> usize {
+    if size < 4 { 2 } else { 1 }
 }
 
 /// `y[n, c*K + k]` = `x[n, c]` pooled by Gaussian `k`, which all channels share. The grid is the plan's.
@@ -78,14 +88,38 @@ pub unsafe fn gaussian_pool_forward_direct<T: Storage, const SIZE: u32, const ST
     geometry: Geometry,
     direct: Direct,
 ) {
-    let planes = planes_of(&geometry);
+    // Each way by itself: where elements of vectors and single ones come together, they would be waited for.
+    // SAFETY: passed on.
+    unsafe {
+        match (SIZE != 3 && direct.pieces.by_vectors(), most_each(SIZE) == 2 && direct.each == 2) {
+            (false, false) => windows::<T, SIZE, STRIDE, false, 1>(x, [mean, var], y, &geometry, &direct),
+            (false, true) => windows::<T, SIZE, STRIDE, false, 2>(x, [mean, var], y, &geometry, &direct),
+            (true, false) => windows::<T, SIZE, STRIDE, true, 1>(x, [mean, var], y, &geometry, &direct),
+            (true, true) => windows::<T, SIZE, STRIDE, true, 2>(x, [mean, var], y, &geometry, &direct),
+        }
+    }
+}
+
+/// This thread's `EACH` pieces, whose rows are loaded by `VECTORS` or one by one.
+///
+/// # Safety
+/// [`gaussian_pool_forward_direct`]'s.
+#[inline(always)]
+unsafe fn windows<T: Storage, const SIZE: u32, const STRIDE: u32, const VECTORS: bool, const EACH: usize>(
+    x: Global<T>,
+    parameters: [Global<f32>; 2],
+    y: GlobalMut<T>,
+    geometry: &Geometry,
+    direct: &Direct,
+) {
+    let planes = planes_of(geometry);
     // SAFETY: zero bits are zeros.
-    let mut loaded: [Elements<T>; 2] = unsafe { core::mem::zeroed() };
+    let mut loaded: [Elements<T>; EACH] = unsafe { core::mem::zeroed() };
     unrolled!(P in [0 1] {
-        if P < each(SIZE) {
-            let piece = direct.pieces.piece::<SIZE>(&planes, P);
+        if P < EACH {
+            let piece = direct.pieces.piece::<SIZE>(&planes, EACH, P);
             // SAFETY: the caller's.
-            loaded[P] = unsafe { direct.pieces.load::<T, SIZE, STRIDE>(x, &planes, piece, T::from_f32(0.0)) };
+            loaded[P] = unsafe { Pieces::load::<T, SIZE, STRIDE>(x, &planes, piece, T::from_f32(0.0), VECTORS) };
         }
     });
 
@@ -96,7 +130,7 @@ pub unsafe fn gaussian_pool_forward_direct<T: Storage, const SIZE: u32, const ST
         let down = number.is_multiple_of(2);
         // SAFETY: shared memory holds the vector, which is this warp's; the parameters are there.
         unsafe {
-            let shape = Shape::load([mean, var], number / 2, down, direct.variances);
+            let shape = Shape::load(parameters, number / 2, down, direct.variances);
             let put = |i: u32, weight: f32| shared.store(number * MOST + i, weight);
             vector(&geometry.axis(down), 0, shape, false, put, |i| shared.load(number * MOST + i), |_, _, _| {});
         }
@@ -113,8 +147,8 @@ pub unsafe fn gaussian_pool_forward_direct<T: Storage, const SIZE: u32, const ST
             (join(upper, lower), quad(2 + half))
         };
         unrolled!(P in [0 1] {
-            if P < each(SIZE) {
-                let Piece { there, plane, row, number } = direct.pieces.piece::<SIZE>(&planes, P);
+            if P < EACH {
+                let Piece { there, plane, row, number } = direct.pieces.piece::<SIZE>(&planes, EACH, P);
                 // Of two windows where these have two columns.
                 let mut totals = [0.0; 2];
                 unrolled!(I in [0 1 2 3 4 5 6 7] {

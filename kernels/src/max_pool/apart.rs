@@ -26,9 +26,11 @@ pub unsafe fn max_pool_forward_apart<T: Storage, const SIZE: u32>(
     pieces: Pieces,
 ) {
     let planes = Planes::of(&window);
-    let piece = pieces.piece::<SIZE>(&planes, 0);
+    let piece = pieces.piece::<SIZE>(&planes, 1, 0);
     // SAFETY: the caller's. Minus infinity wins over nothing.
-    let values = unsafe { pieces.load::<T, SIZE, SIZE>(x, &planes, piece, T::from_f32(f32::NEG_INFINITY)) };
+    let values = unsafe {
+        Pieces::load::<T, SIZE, SIZE>(x, &planes, piece, T::from_f32(f32::NEG_INFINITY), pieces.by_vectors())
+    };
     let halves = SIZE / columns(SIZE);
     let first = piece.number % halves * columns(SIZE);
     let mut seen = Seen::of(values[0][0].to_f32(), first);

@@ -100,7 +100,7 @@ impl<T: Real> OnGpu for Forward<'_, T> {
         if let Some(walk) = columns::launch(plan, WalkPlan::forward(&geometry, variances)) {
             return self.by_columns(gpu, geometry, walk);
         }
-        if let Some(by_strips) = strips::plan(plan, Strips::forward(&geometry, variances)) {
+        if let Some(by_strips) = strips::plan(plan, Strips::forward(&geometry, variances, strips::least(gpu))) {
             return self.by_strips(gpu, geometry, by_strips);
         }
         let [table_y, table_x] = tables(plan, 1);
@@ -175,7 +175,7 @@ impl<T: Real> OnGpu for Backward<'_, T> {
         if let Some(walk) = columns::launch(plan, WalkPlan::backward(&geometry, variances, each)) {
             return self.by_columns(gpu, geometry, walk);
         }
-        let of_strips = Strips::backward(&geometry, variances, each);
+        let of_strips = Strips::backward(&geometry, variances, each, strips::least(gpu));
         if let Some(by_strips) = strips::plan(plan, of_strips) {
             return self.by_strips(gpu, geometry, by_strips);
         }

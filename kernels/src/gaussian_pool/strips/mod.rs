@@ -131,11 +131,14 @@ struct Needs {
     columns: u32,
     /// Whether a block may take planes that have different parameters.
     mixed: bool,
+    /// Blocks that small planes are left to, at least.
+    least: u32,
 }
 
 impl Strips {
-    /// For the forward pass; none where the kernels cannot.
-    pub fn forward(geometry: &Geometry, variances: u32) -> Option<Plan> {
+    /// For the forward pass; none where the kernels cannot. Small planes are taken together by no fewer than `least` blocks, if
+    /// there are as many.
+    pub fn forward(geometry: &Geometry, variances: u32, least: u32) -> Option<Plan> {
         let [vertical, horizontal] = geometry.axes;
         let stride = Self::stride(geometry)?;
         let covered = (horizontal.output - 1) * stride + horizontal.size;
@@ -147,12 +150,13 @@ impl Strips {
             tables: 1,
             columns: horizontal.image,
             mixed: true,
+            least,
         };
         Self::plan(geometry, variances, places, horizontal.output, [1, 1], needs)
     }
 
-    /// For the backward pass, `tables` of the weights and their derivatives, 1 or 3; none where the kernels cannot.
-    pub fn backward(geometry: &Geometry, variances: u32, tables: u32) -> Option<Plan> {
+    /// As [`forward`](Self::forward), for the backward pass, `tables` of the weights and their derivatives, 1 or 3.
+    pub fn backward(geometry: &Geometry, variances: u32, tables: u32, least: u32) -> Option<Plan> {
         let [vertical, horizontal] = geometry.axes;
         let stride = Self::stride(geometry)?;
         let windows = (horizontal.padding + horizontal.image - 1) / stride - horizontal.padding / stride + 1;
@@ -167,6 +171,7 @@ impl Strips {
             tables,
             columns: horizontal.image,
             mixed: tables == 1 || geometry.sets == 1,
+            least,
         };
         Self::plan(geometry, variances, places, windows, [staged, margin(&vertical, stride)], needs)
     }
@@ -219,7 +224,7 @@ impl Strips {
         // Small planes together.
         let tasks = strips * needs.columns;
         let together = if tiles == 1 && needs.mixed {
-            (TURNS * FORWARD_BLOCK / tasks).clamp(1, geometry.planes.max(1))
+            (TURNS * FORWARD_BLOCK / tasks).min(geometry.planes / needs.least).max(1)
         } else {
             1
         };

@@ -30,6 +30,15 @@ macro_rules! for_stride {
     };
 }
 
+/// Blocks that small planes are left to, at least: multiprocessors of an H200. With fewer the others wait for blocks that go through
+/// many planes one after another.
+const BLOCKS: u32 = 132;
+
+/// As many on this GPU: on the emulated grid, for which more are not faster, blocks are to take several planes.
+pub(super) fn least(gpu: &Gpu) -> u32 {
+    if gpu.is_emulated() { 1 } else { BLOCKS }
+}
+
 /// The plan by strips, if the kernels can and the grid has as many blocks.
 pub(super) fn plan(plan: &Plan, launch: Option<StripsPlan>) -> Option<StripsPlan> {
     let can = plan.layout == RowMajor && plan.planes() > 0;
