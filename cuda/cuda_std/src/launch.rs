@@ -1,6 +1,6 @@
 //! A launch: what the type that [`#[kernel]`](macro@crate::kernel) generates promises, and who carries it out.
 //!
-//! The host library hands [`Launch::with_params`] to the driver; [`Launch::emulate`] runs the kernel here.
+//! The host library hands [`LaunchArguments::with_params`] to the driver; [`Launch::emulate`] runs the kernel here.
 
 #[cfg(not(target_arch = "nvptx64"))]
 mod host;

@@ -80,21 +80,25 @@ fn launch(kernel: &Kernel, instance: &Instance, name: &Ident, borrows: bool) -> 
         const _: fn() = || { #(#checks)* };
 
         // SAFETY: written from the parameter list of the kernel itself.
-        unsafe impl ::cuda_std::launch::Launch for #name #generics {
-            const KERNEL: ::cuda_std::launch::KernelInfo = #info;
+        unsafe impl ::cuda_std::launch::LaunchArguments for #name #generics {
+            fn kernel(&self) -> &'static ::cuda_std::launch::KernelInfo {
+                &<Self as ::cuda_std::launch::Launch>::KERNEL
+            }
 
             #[allow(unused_variables)]
             fn for_each_buffer(&self, #visit: &mut dyn ::core::ops::FnMut(::cuda_std::launch::BufferArg)) {
                 #(#buffers)*
             }
 
-            fn with_params<R>(
-                &self,
-                #call: impl ::core::ops::FnOnce(&mut [*mut ::core::ffi::c_void]) -> R,
-            ) -> R {
+            fn with_params(&self, #call: &mut dyn ::core::ops::FnMut(&mut [*mut ::core::ffi::c_void])) {
                 #(#pointers)*
                 #call(&mut [#((&raw mut #pointer_names).cast()),*])
             }
+        }
+
+        // SAFETY: the arguments' kernel is this one.
+        unsafe impl ::cuda_std::launch::Launch for #name #generics {
+            const KERNEL: ::cuda_std::launch::KernelInfo = #info;
 
             unsafe fn emulate(
                 self,

@@ -47,6 +47,10 @@ use fibres::Crew;
 #[cfg(sanitizer)]
 use threads::Crew;
 
+/// Whether this is built under a sanitizer, which follows threads of the operating system and makes a launch take up to a second.
+#[doc(hidden)]
+pub const SANITIZED: bool = cfg!(sanitizer);
+
 /// The most threads of a block.
 const MAX_THREADS: u32 = 1024;
 /// The most shared memory of a block, static and dynamic: sm_90's 227 KiB.

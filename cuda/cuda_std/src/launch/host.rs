@@ -169,21 +169,30 @@ impl BufferArg {
     }
 }
 
-/// A kernel with its arguments: what [`#[kernel]`](macro@crate::kernel) generates.
+/// A kernel's arguments, whichever kernel it is: what carries launches out can be compiled once for all of them.
 ///
 /// # Safety
-/// [`with_params`](Self::with_params) gives what the entry named in [`KERNEL`](Self::KERNEL) takes, in order and size,
+/// [`with_params`](Self::with_params) gives what the entry named in [`kernel`](Self::kernel) takes, in order and size,
 /// and [`for_each_buffer`](Self::for_each_buffer) names every buffer among it.
-pub unsafe trait Launch: Sized {
+pub unsafe trait LaunchArguments {
     /// What is known of the kernel.
-    const KERNEL: KernelInfo;
+    fn kernel(&self) -> &'static KernelInfo;
 
     /// Calls `f` with each buffer, in the order of the parameters; not with optional ones that are absent.
     fn for_each_buffer(&self, f: &mut dyn FnMut(BufferArg));
 
-    /// Calls `f` with pointers to the arguments, in order, as `cuLaunchKernel` takes them. They are valid until `f`
+    /// Calls `f` once with pointers to the arguments, in order, as `cuLaunchKernel` takes them. They are valid until `f`
     /// returns.
-    fn with_params<R>(&self, f: impl FnOnce(&mut [*mut c_void]) -> R) -> R;
+    fn with_params(&self, f: &mut dyn FnMut(&mut [*mut c_void]));
+}
+
+/// A kernel with its arguments: what [`#[kernel]`](macro@crate::kernel) generates.
+///
+/// # Safety
+/// [`LaunchArguments::kernel`] is [`KERNEL`](Self::KERNEL).
+pub unsafe trait Launch: LaunchArguments + Sized {
+    /// What is known of the kernel.
+    const KERNEL: KernelInfo;
 
     /// Runs the kernel on the emulated grid and returns when all its threads have ended.
     ///
@@ -199,11 +208,12 @@ pub unsafe trait Launch: Sized {
 }
 
 #[doc(hidden)]
-pub fn check_host_memory<L: Launch>(launch: &L) -> Result<(), EmulationError> {
+pub fn check_host_memory(launch: &dyn LaunchArguments) -> Result<(), EmulationError> {
     let mut result = Ok(());
     launch.for_each_buffer(&mut |buffer| {
         if let (Ok(()), MemorySpace::Device(ordinal)) = (&result, buffer.space) {
-            result = Err(EmulationError::NotHostMemory { kernel: L::KERNEL.name, argument: buffer.name, ordinal });
+            let kernel = launch.kernel().name;
+            result = Err(EmulationError::NotHostMemory { kernel, argument: buffer.name, ordinal });
         }
     });
     result

@@ -2,7 +2,9 @@
 
 use std::ffi::c_void;
 
-use cuda_std::launch::{BufferArg, DeviceMemory, EmulationError, KernelInfo, Launch, LaunchDims, MemorySpace};
+use cuda_std::launch::{
+    BufferArg, DeviceMemory, EmulationError, KernelInfo, Launch, LaunchArguments, LaunchDims, MemorySpace,
+};
 use cuda_std::prelude::*;
 
 use crate::run;
@@ -80,6 +82,7 @@ fn arguments_in_the_order_of_the_abi() {
         call: -3,
     };
     let mut buffers = Vec::new();
+    assert_eq!(launch.kernel(), &EveryKind::KERNEL);
     launch.for_each_buffer(&mut |buffer| buffers.push(buffer));
     let expected = |i: usize, name, writes, bytes| BufferArg {
         name,
@@ -92,7 +95,7 @@ fn arguments_in_the_order_of_the_abi() {
     let expected: Vec<_> =
         (0..).zip(names).map(|(i, (name, writes, bytes))| expected(i, name, writes, bytes)).collect();
     assert_eq!(buffers, expected);
-    launch.with_params(|params: &mut [*mut c_void]| {
+    launch.with_params(&mut |params: &mut [*mut c_void]| {
         let [x, y, bias, extra, steps, n, call] = *params else { panic!("{} parameters", params.len()) };
         // SAFETY: each points to its argument.
         unsafe {
@@ -103,7 +106,7 @@ fn arguments_in_the_order_of_the_abi() {
             assert_eq!(call.cast::<i8>().read(), -3);
         }
     });
-    Nothing {}.with_params(|params| assert!(params.is_empty()));
+    Nothing {}.with_params(&mut |params| assert!(params.is_empty()));
 }
 
 #[test]
@@ -224,7 +227,7 @@ fn a_kernel_for_one_architecture_is_launched_and_not_emulated() {
     let map = TensorMap::from_words([7; 16]);
     let launch = OfOneArchitecture::<f32> { x: &[1.0], map, n: 3 };
     assert_eq!(OfOneArchitecture::<f32>::KERNEL.block, Some([32, 1, 1]));
-    launch.with_params(|params| {
+    launch.with_params(&mut |params| {
         assert_eq!(params.len(), 3);
         // As the driver wants it: 128 bytes, at a multiple of 64.
         assert_eq!(params[1] as usize % 64, 0);

@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::fmt::{Display, Formatter};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use cuda_std::launch::{Launch, LaunchDims};
+use cuda_std::launch::{LaunchArguments, LaunchDims};
 use cust::context::Context;
 use libcuda::{
     CaptureMode, DriverError, Event, Graph, GraphExec, LaunchAttributes, PtxFamily, Stream, TensorMap, TensorMapError,
@@ -197,20 +197,22 @@ impl Driver {
     ///
     /// # Safety
     /// As for a launch, at every replay; the graph's kernel number `index` is this one.
-    pub unsafe fn set_kernel<K: Launch>(
+    pub unsafe fn set_kernel(
         &self,
         exec: &mut GraphExec,
         index: usize,
         module: &'static KernelModule,
         dims: LaunchDims,
-        kernel: &K,
+        kernel: &dyn LaunchArguments,
     ) -> Result<()> {
-        let entry = self.entry::<K>(module, dims)?;
-        let result = kernel.with_params(|params| {
+        let name = kernel.kernel().name;
+        let entry = self.entry(module, name, dims)?;
+        let mut result = Ok(());
+        kernel.with_params(&mut |params| {
             // SAFETY: the caller's.
-            unsafe { exec.set_kernel(index, entry.raw, dims.grid, dims.block, dims.shared_bytes, params) }
+            result = unsafe { exec.set_kernel(index, entry.raw, dims.grid, dims.block, dims.shared_bytes, params) };
         });
-        self.told(result, || format!("giving {} of a graph new arguments", K::KERNEL.name))
+        self.told(result, || format!("giving {name} of a graph new arguments"))
     }
 
     /// # Safety
@@ -260,8 +262,7 @@ impl Driver {
     }
 
     /// The kernel, allowed as much shared memory as the launch asks for.
-    fn entry<K: Launch>(&self, module: &'static KernelModule, dims: LaunchDims) -> Result<&'static Entry> {
-        let name = K::KERNEL.name;
+    fn entry(&self, module: &'static KernelModule, name: &'static str, dims: LaunchDims) -> Result<&'static Entry> {
         let entry = self.card.function(module, name)?;
         if dims.shared_bytes > SHARED_WITHOUT_ASKING {
             let allowed = entry.allow_shared(&self.card.context, dims.shared_bytes);
@@ -272,20 +273,26 @@ impl Driver {
 
     /// # Safety
     /// The kernel's contract, and its buffers are this GPU's.
-    pub unsafe fn launch<K: Launch>(&self, module: &'static KernelModule, dims: LaunchDims, kernel: &K) -> Result<()> {
-        let name = K::KERNEL.name;
-        let entry = self.entry::<K>(module, dims)?;
+    pub unsafe fn launch(
+        &self,
+        module: &'static KernelModule,
+        dims: LaunchDims,
+        kernel: &dyn LaunchArguments,
+    ) -> Result<()> {
+        let name = kernel.kernel().name;
+        let entry = self.entry(module, name, dims)?;
         self.launched.lock().unwrap_or_else(PoisonError::into_inner).note(name, dims);
         // Where a kernel waits for the grid before it by itself, its launch need not.
         let early = entry.waits
             && (self.card.captures_early || !self.told(self.stream.is_capturing(), || format!("launching {name}"))?);
         let attributes = LaunchAttributes { programmatic_serialization: early, ..LaunchAttributes::default() };
-        let result = kernel.with_params(|params| {
+        let mut result = Ok(());
+        kernel.with_params(&mut |params| {
             // SAFETY: the launch type writes the parameters as the kernel declares them; the module is loaded until the
             // process ends; the rest is the caller's.
-            unsafe {
+            result = unsafe {
                 libcuda::launch(entry.raw, dims.grid, dims.block, dims.shared_bytes, &self.stream, params, attributes)
-            }
+            };
         });
         self.told(result, || format!("launching {name}"))?;
         // A recording cannot wait; the replay does.

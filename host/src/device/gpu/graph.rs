@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use cuda_std::launch::{Launch, LaunchDims};
+use cuda_std::launch::{LaunchArguments, LaunchDims};
 use libcuda::{DriverError, GraphExec, Stream};
 
 use super::backend::Backend;
@@ -144,14 +144,14 @@ impl Recording {
 
     /// Takes note of a launch while a graph is recorded; where its kernels get new arguments, gives it these instead of
     /// having it queued. Whether it is still to be queued.
-    pub fn launch<K: Launch>(
+    pub fn launch(
         &self,
         driver: Option<&Driver>,
         module: &'static KernelModule,
         dims: LaunchDims,
-        kernel: &K,
+        kernel: &dyn LaunchArguments,
     ) -> Result<bool> {
-        let (name, Some(driver)) = (K::KERNEL.name, driver) else { return Ok(true) };
+        let (name, Some(driver)) = (kernel.kernel().name, driver) else { return Ok(true) };
         self.with(|session| {
             let Some((exec, next)) = &mut session.updated else {
                 session.launches.push((name, dims));

@@ -17,7 +17,7 @@ mod tensor_map;
 use std::fmt::{Display, Formatter};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use cuda_std::launch::{BufferArg, DeviceMemory, Launch, LaunchDims, MemorySpace};
+use cuda_std::launch::{BufferArg, DeviceMemory, Launch, LaunchArguments, LaunchDims, MemorySpace};
 
 use self::backend::Backend;
 pub use self::graph::Graph;
@@ -246,26 +246,37 @@ impl Gpu {
     /// # Safety
     /// As [`KernelModule::launch`].
     unsafe fn launch_from<K: Launch>(&self, module: &'static KernelModule, dims: LaunchDims, kernel: K) -> Result<()> {
-        if dims.grid.contains(&0) {
-            return Ok(());
-        }
-        self.check_buffers(&kernel)?;
-        explain::launch(K::KERNEL.name, dims);
-        if !self.inner.recording.launch(self.driver(), module, dims, &kernel)? {
+        if !self.is_to_be_queued(module, dims, &kernel)? {
             return Ok(());
         }
         // SAFETY: passed on to the caller; the buffers are this GPU's, checked above.
         unsafe { self.backend().launch(module, dims, kernel) }
     }
 
+    /// Whether there is anything to queue once a launch is checked, explained, and taken note of in a recording. Not generic, as all
+    /// that launches go through: compiled for each kernel it was a quarter of a program.
+    fn is_to_be_queued(
+        &self,
+        module: &'static KernelModule,
+        dims: LaunchDims,
+        kernel: &dyn LaunchArguments,
+    ) -> Result<bool> {
+        if dims.grid.contains(&0) {
+            return Ok(false);
+        }
+        self.check_buffers(kernel)?;
+        explain::launch(kernel.kernel().name, dims);
+        self.inner.recording.launch(self.driver(), module, dims, kernel)
+    }
+
     /// Fails unless all buffers of a launch are in this GPU's memory, and those that it writes apart from all others.
-    fn check_buffers<K: Launch>(&self, kernel: &K) -> Result<()> {
+    fn check_buffers(&self, kernel: &dyn LaunchArguments) -> Result<()> {
         let mut problem = None;
         let mut index = 0;
         kernel.for_each_buffer(&mut |buffer| {
             if buffer.space != self.backend().space() && buffer.bytes > 0 {
                 problem.get_or_insert(Error::Device {
-                    op: K::KERNEL.name,
+                    op: kernel.kernel().name,
                     argument: buffer.name,
                     got: "another memory".into(),
                     expected: self.to_string(),
@@ -277,7 +288,7 @@ impl Gpu {
                 kernel.for_each_buffer(&mut |other| {
                     if other_index != index && overlap(&buffer, &other) {
                         problem.get_or_insert(Error::Overlap {
-                            op: K::KERNEL.name,
+                            op: kernel.kernel().name,
                             argument: buffer.name,
                             other: other.name,
                         });
