@@ -219,21 +219,21 @@ fn matches_cpu<T: Real>(gpu: &Device, case: &Case, layout: Layout) -> Outcome {
         avg_pool::backward(&dy.to(device)?, &case.window, divisor, &case.shape, out)?;
         Ok(dx)
     };
-    for divisor in divisors() {
+    for divisor in fewer(&divisors()) {
         let what = |what: &str| format!("{what} of {case:?}, {layout:?}, {divisor:?}");
-        let size = sizes(&forward(&cpu, &absolute(&x)?, &divisor)?);
-        let (got, expected) = (forward(gpu, &x, &divisor)?, forward(&cpu, &x, &divisor)?);
+        let size = sizes(&forward(&cpu, &absolute(&x)?, divisor)?);
+        let (got, expected) = (forward(gpu, &x, divisor)?, forward(&cpu, &x, divisor)?);
         assert_eq!(got.strides(), strides_like(&x, got.shape()), "{case:?}");
         assert_close(&what("y"), &got.to_vec()?, &expected.to_vec()?, terms, &size)?;
-        assert_same_bits(&what("y again"), &forward(gpu, &x, &divisor)?, &got)?;
+        assert_same_bits(&what("y again"), &forward(gpu, &x, divisor)?, &got)?;
 
-        let shares = backward(&cpu, &absolute(&dy)?, &divisor, 0.0)?;
+        let shares = backward(&cpu, &absolute(&dy)?, divisor, 0.0)?;
         let size: Vec<f64> = sizes(&shares).iter().zip(sizes(&old)).map(|(size, old)| size + old).collect();
-        for beta in [0.0, -0.5] {
-            let (got, expected) = (backward(gpu, &dy, &divisor, beta)?, backward(&cpu, &dy, &divisor, beta)?);
+        for &beta in fewer(&[-0.5, 0.0]) {
+            let (got, expected) = (backward(gpu, &dy, divisor, beta)?, backward(&cpu, &dy, divisor, beta)?);
             let what = what(&format!("dx with beta {beta}"));
             assert_close(&what, &got.to_vec()?, &expected.to_vec()?, terms, &size)?;
-            assert_same_bits(&format!("{what}, again"), &backward(gpu, &dy, &divisor, beta)?, &got)?;
+            assert_same_bits(&format!("{what}, again"), &backward(gpu, &dy, divisor, beta)?, &got)?;
         }
     }
     Ok(())

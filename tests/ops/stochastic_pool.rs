@@ -236,9 +236,9 @@ fn matches_cpu<T: Real>(gpu: &Device, case: &Case, layout: Layout) -> Outcome {
     let cpu = Device::cpu();
     let (len, terms) = (case.shape.iter().product(), case.window.positions() + 1);
     let (mut on_cpu, mut on_gpu) = (Random::new(&cpu, 7)?, Random::new(gpu, 7)?);
-    for values in [awkward::<T>(1, len), normal(2, len)] {
+    for (pass, values) in fewer(&[awkward::<T>(1, len), normal(2, len)]).iter().enumerate() {
         let what = |what: &str| format!("{what} of {case:?}, {layout:?}");
-        let x = Tensor::from_vec(&cpu, &case.shape, values)?.to_layout(layout)?;
+        let x = Tensor::from_slice(&cpu, &case.shape, values)?.to_layout(layout)?;
         let expected = stochastic_pool::forward(&x, &case.window, &mut on_cpu)?;
         let got = stochastic_pool::forward(&x.to(gpu)?, &case.window, &mut on_gpu)?;
         assert_same_bits(&what("y"), &got.y, &expected.y)?;
@@ -258,8 +258,8 @@ fn matches_cpu<T: Real>(gpu: &Device, case: &Case, layout: Layout) -> Outcome {
         let (dx, expected) = (backward(gpu, &got.indices, &dy)?, backward(&cpu, &expected.indices, &dy)?);
         assert_close(&what("dx"), &dx.to_vec()?, &expected.to_vec()?, terms, &size)?;
         assert_same_bits(&what("dx again"), &backward(gpu, &got.indices, &dy)?, &dx)?;
+        assert_eq!((on_gpu.seed()?, on_gpu.offset()?), (7, pass as u64 + 1));
     }
-    assert_eq!((on_gpu.seed()?, on_gpu.offset()?), (7, 2));
     Ok(())
 }
 

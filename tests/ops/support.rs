@@ -92,6 +92,12 @@ pub fn require_gpu() -> bool {
     *REQUIRED.get_or_init(|| std::env::var("FERROLAYER_REQUIRE_GPU").is_ok_and(|value| value == "1"))
 }
 
+/// All of them; under a sanitizer the first, where the others are other numbers for the same launches, which reach the same barriers
+/// and the same memory.
+pub fn fewer<T>(all: &[T]) -> &[T] {
+    if cuda_std::emulator::SANITIZED { &all[..1] } else { all }
+}
+
 /// Runs `test` on `cases` values of `strategy`, the same ones each time, and names the smallest that fails.
 pub fn for_random<S: Strategy>(cases: u32, strategy: S, test: impl Fn(S::Value) -> Outcome) -> Outcome
 where
