@@ -1,12 +1,14 @@
 //! Element types of tensors.
 
-mod convert;
+pub(crate) mod convert;
 
 use std::fmt::{Debug, Display};
 use std::iter::Sum;
 
 use cuda_std::float;
 use half::{bf16, f16};
+
+use convert::{Halves, TOGETHER};
 
 /// The name of an element type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -124,6 +126,9 @@ pub trait Real: Element + Display {
     fn f64(self) -> f64;
     /// [`Real::widen`] for each of `values`, which are as many as `out`: quicker than one by one.
     fn widen_all(values: &[Self], out: &mut [Self::Compute]);
+    /// [`Real::widen`] for each of a few, of f16 as `halves` do.
+    #[doc(hidden)]
+    fn widen_together(values: [Self; TOGETHER], halves: impl Halves) -> [Self::Compute; TOGETHER];
     /// [`Real::narrow`] for each of `values`, which are as many as `out`: quicker than one by one.
     fn narrow_all(values: &[Self::Compute], out: &mut [Self]);
     /// The same memory as what arithmetic takes, where that is this very type: nothing to convert, nothing to copy.
@@ -164,6 +169,10 @@ macro_rules! compute {
             fn widen_all(values: &[Self], out: &mut [Self]) {
                 out.copy_from_slice(values);
             }
+            #[inline(always)]
+            fn widen_together(values: [Self; TOGETHER], _: impl Halves) -> [Self; TOGETHER] {
+                values
+            }
             fn narrow_all(values: &[Self], out: &mut [Self]) {
                 out.copy_from_slice(values);
             }
@@ -181,7 +190,7 @@ macro_rules! compute {
 compute!(f32 f64);
 
 macro_rules! half {
-    ($($t:ident: $widen:path, $narrow:path, $widen_all:path, $narrow_all:path, $epsilon:expr, $min_positive:expr;)*) => {$(
+    ($($t:ident: $widen:path, $narrow:path, $widen_all:path, $widen_together:path, $narrow_all:path, $epsilon:expr, $min_positive:expr;)*) => {$(
         impl Real for $t {
             type Compute = f32;
             const EPSILON: f64 = $epsilon;
@@ -208,6 +217,10 @@ macro_rules! half {
                 assert_eq!(values.len(), out.len(), "one for each");
                 $widen_all(values, out);
             }
+            #[inline(always)]
+            fn widen_together(values: [Self; TOGETHER], halves: impl Halves) -> [f32; TOGETHER] {
+                $widen_together(values, halves)
+            }
             fn narrow_all(values: &[f32], out: &mut [Self]) {
                 assert_eq!(values.len(), out.len(), "one for each");
                 $narrow_all(values, out);
@@ -222,7 +235,9 @@ macro_rules! half {
     )*};
 }
 half! {
-    f16: float::f16_to_f32, float::f32_to_f16, convert::widen_f16, convert::narrow_f16, 1.0 / 1024.0, 6.103515625e-5;
-    bf16: float::bf16_to_f32, float::f32_to_bf16, convert::widen_each, convert::narrow_each, 1.0 / 128.0,
+    f16: float::f16_to_f32, float::f32_to_f16, convert::widen_f16,
+        convert::f16_together, convert::narrow_f16, 1.0 / 1024.0, 6.103515625e-5;
+    bf16: float::bf16_to_f32, float::f32_to_bf16, convert::widen_each,
+        convert::bf16_together, convert::narrow_each, 1.0 / 128.0,
         f32::MIN_POSITIVE as f64;
 }

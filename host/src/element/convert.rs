@@ -4,8 +4,8 @@
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::*;
 
-use half::f16;
 use half::slice::HalfFloatSliceExt;
+use half::{bf16, f16};
 use multiversion::multiversion;
 use multiversion::target::match_target;
 
@@ -79,6 +79,55 @@ pub(super) fn narrow_f16(values: &[f32], out: &mut [f16]) {
         };
     }
     narrow_each(&values[whole..], &mut out[whole..]);
+}
+
+/// Elements that [`halves!`] converts at once.
+pub const TOGETHER: usize = 8;
+
+/// Makes `f32` of the bits of f16, some at once.
+pub trait Halves: Fn([u16; TOGETHER]) -> [f32; TOGETHER] + Copy {}
+
+impl<F: Fn([u16; TOGETHER]) -> [f32; TOGETHER] + Copy> Halves for F {}
+
+/// In a function of several targets, `x86_64+avx2+f16c` among them: what this one has for [`Halves`]. As [`Real::widen`], but for NaNs'
+/// digits, which are their own.
+macro_rules! halves {
+    () => {
+        multiversion::target::match_target! {
+            // Which has F16C.
+            "x86_64+avx512f" | "x86_64+avx2+f16c" => {
+                |bits: [u16; 8]| -> [f32; 8] { bytemuck::cast(std::arch::x86_64::_mm256_cvtph_ps(bytemuck::cast(bits))) }
+            },
+            _ => |bits: [u16; 8]| bits.map(|bits| half::f16::from_bits(bits).widen()),
+        }
+    };
+}
+pub(crate) use halves;
+
+/// [`Real::widen_together`] of f16.
+#[inline(always)]
+pub fn f16_together(values: [f16; TOGETHER], halves: impl Halves) -> [f32; TOGETHER] {
+    halves(values.map(f16::to_bits))
+}
+
+/// [`Real::widen_together`] of bf16.
+#[inline(always)]
+pub fn bf16_together(values: [bf16; TOGETHER], _: impl Halves) -> [f32; TOGETHER] {
+    values.map(bf16::widen)
+}
+
+/// Of the first of `values` so many, each as [`Real::widen`] makes it; of f16 as `halves` do.
+///
+/// # Panics
+/// When there are fewer.
+#[inline(always)]
+pub fn widen_some<const COUNT: usize, T: Real>(values: &[T], halves: impl Halves) -> [T::Compute; COUNT] {
+    let values: &[T; COUNT] = values[..COUNT].as_array().expect("as many as that");
+    let mut out = [T::Compute::of(0.0); COUNT];
+    let ((blocks, rest), (of_blocks, of_rest)) = (values.as_chunks(), out.as_chunks_mut());
+    of_blocks.iter_mut().zip(blocks).for_each(|(out, block)| *out = T::widen_together(*block, halves));
+    of_rest.iter_mut().zip(rest).for_each(|(out, value)| *out = value.widen());
+    out
 }
 
 /// The one NaN that conversions give, which is all digits of a magnitude, too.

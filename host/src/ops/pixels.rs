@@ -3,47 +3,39 @@
 
 use std::ops::Range;
 
-use smallvec::SmallVec;
-
-use super::rows::Lines;
 use super::window::Windows;
-use crate::Real;
 
 /// The part of a pixel's window that is inside the image.
-pub(crate) struct Pixel<'a, C> {
+pub(crate) struct Pixel<'a, T> {
     /// The rows of the input, each as a whole.
-    pub lines: &'a [&'a [C]],
+    pub lines: &'a [&'a [T]],
     /// The positions in the window, down and right.
     pub positions: [Range<usize>; 2],
     /// Where the first column's elements begin in each of the rows, and the elements from column to column.
     columns: [usize; 2],
 }
 
-impl<'a, C> Pixel<'a, C> {
+impl<T> Pixel<'_, T> {
     /// The position to the right of each column, and where its elements begin in a row.
     #[inline(always)]
-    pub fn columns(&self) -> impl Iterator<Item = (usize, usize)> + use<C> {
+    pub fn columns(&self) -> impl Iterator<Item = (usize, usize)> + use<T> {
         let [first, step] = self.columns;
         self.positions[1].clone().enumerate().map(move |(number, position)| (position, first + number * step))
     }
 }
 
 impl Windows {
-    /// Calls `f` with the number and the window of each pixel of one row of the output (counted over all images).
-    pub fn for_each_pixel<T: Real>(
-        &self,
-        lines: &mut Lines<'_, T>,
-        row: usize,
-        mut f: impl FnMut(usize, &Pixel<'_, T::Compute>),
-    ) {
+    /// Calls `f` with the number and the window of each pixel of one row of the output (counted over all images), of which
+    /// `lines` are the rows of the input that are inside the image.
+    #[inline(always)]
+    pub fn for_each_pixel<T>(&self, lines: &[&[T]], row: usize, mut f: impl FnMut(usize, &Pixel<'_, T>)) {
         let (rows, pixel) = (self.positions_inside(0, row % self.output[0]), self.pixel());
-        let lines: SmallVec<[_; 8]> = lines.of_windows(self, row).collect();
         for column in 0..self.output[1] {
             let inside = self.positions_inside(1, column);
             // Where none is, there is no coordinate.
             let first = if inside.is_empty() { 0 } else { self.coordinate(1, column, inside.start) * pixel };
             let positions = [rows.clone(), inside];
-            f(column, &Pixel { lines: &lines, positions, columns: [first, self.window.dilation[1] * pixel] });
+            f(column, &Pixel { lines, positions, columns: [first, self.window.dilation[1] * pixel] });
         }
     }
 }

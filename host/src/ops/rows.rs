@@ -88,7 +88,7 @@ impl Windows {
     }
 
     /// The rows of the input, counted over all planes, that the windows of one row of the output have inside the image.
-    fn rows_of(&self, row: usize) -> impl DoubleEndedIterator<Item = usize> + ExactSizeIterator {
+    pub fn rows_of(&self, row: usize) -> impl DoubleEndedIterator<Item = usize> + ExactSizeIterator {
         let (plane, row) = (row / self.output[0], row % self.output[0]);
         self.positions_inside(0, row).map(move |i| plane * self.input[0] + self.coordinate(0, row, i))
     }
@@ -124,6 +124,11 @@ impl<'a, T: Real> Lines<'a, T> {
             Some(x) => &x[row * line..][..line],
             None => &converted[row % rooms * line..][..line],
         })
+    }
+
+    /// [`of_windows`](Self::of_windows), to be looked up.
+    pub fn all_of_windows(&mut self, windows: &Windows, row: usize) -> SmallVec<[&[T::Compute]; 8]> {
+        self.of_windows(windows, row).collect()
     }
 
     /// Converts those of these rows that are not there, as many at once as are neighbours.

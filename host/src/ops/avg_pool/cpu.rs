@@ -8,13 +8,18 @@ use super::{Averages, Backward, Forward};
 use crate::device::convert::{BLOCK, rounding, widened};
 use crate::device::tasks::Tasks;
 use crate::device::{Cpu, OnCpu};
+use crate::element::convert::{Halves, halves, widen_some};
 use crate::ops::pixels::{Pixel, blocks};
 use crate::ops::rows::{Lines, Run, Runs, rows_per_task, zip_strided};
-use crate::ops::window::Window;
+use crate::ops::window::{Window, Windows};
 use crate::{Compute, Real, Result};
 
 /// Elements of a plane of the input up to which loops over its lines take longer than going from window to window.
 const SMALL: usize = 64;
+
+/// Channels of a pixel from which on elements of 16 bits are converted where they are added, window by window: with fewer they
+/// cannot be loaded together, and a row is converted for all windows that share it.
+const IN_REGISTERS: usize = 8;
 
 impl Averages {
     /// The rows, or with `axis` 1 the columns, of the input that this one of the output averages over.
@@ -123,11 +128,14 @@ impl<T: Real> OnCpu for Forward<'_, T> {
             |(lines, sums, room), (row, y)| {
                 let down = factors[0][row % output_height];
                 rounding(y, zero, room, |y| {
+                    if by_pixels && pixel >= IN_REGISTERS {
+                        let lines: SmallVec<[_; 8]> =
+                            windows.rows_of(row).map(|row| &x[row * line..][..line]).collect();
+                        return averages_of_row(windows, &lines, row, down, &factors[1], y);
+                    }
                     if by_pixels {
-                        return windows.for_each_pixel(lines, row, |column, window| {
-                            let first = column * pixel;
-                            average_of_pixel(window, down * factors[1][first], &mut y[first..][..pixel]);
-                        });
+                        let lines = lines.all_of_windows(windows, row);
+                        return averages_of_row(windows, &lines, row, down, &factors[1], y);
                     }
                     sums.fill(zero);
                     windows.for_each_line(lines, row, |_, line| {
@@ -146,29 +154,48 @@ impl<T: Real> OnCpu for Forward<'_, T> {
     }
 }
 
-/// The averages over a pixel's window. Each column is added up, then these: the order in which whole lines are.
-#[multiversion(targets("x86_64+avx2"))]
-fn average_of_pixel<C: Compute>(window: &Pixel<'_, C>, divisor: C, averages: &mut [C]) {
-    match averages.len() {
-        ..8 => average::<1, C>(window, divisor, averages),
-        8..32 => average::<8, C>(window, divisor, averages),
-        32.. => average::<32, C>(window, divisor, averages),
-    }
+/// The averages over the windows of a row of pixels, whose divisors' factors are one down and one `across` for each element.
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2+f16c"))]
+fn averages_of_row<T: Real>(
+    windows: &Windows,
+    lines: &[&[T]],
+    row: usize,
+    down: T::Compute,
+    across: &[T::Compute],
+    averages: &mut [T::Compute],
+) {
+    let (pixel, halves) = (windows.pixel(), halves!());
+    windows.for_each_pixel(lines, row, |column, window| {
+        let (first, averages) = (column * pixel, &mut averages[column * pixel..][..pixel]);
+        let divisor = down * across[first];
+        match pixel {
+            ..8 => average::<1, T>(window, divisor, averages, halves),
+            8..32 => average::<8, T>(window, divisor, averages, halves),
+            32.. => average::<32, T>(window, divisor, averages, halves),
+        }
+    });
 }
 
+/// The averages over a pixel's window. Each column is added up, then these: the order in which whole lines are.
 #[inline(always)]
-fn average<const BLOCK: usize, C: Compute>(window: &Pixel<'_, C>, divisor: C, averages: &mut [C]) {
+fn average<const BLOCK: usize, T: Real>(
+    window: &Pixel<'_, T>,
+    divisor: T::Compute,
+    averages: &mut [T::Compute],
+    halves: impl Halves,
+) {
+    let zero = T::Compute::of(0.0);
     for first in blocks::<BLOCK>(averages.len()) {
-        let mut sums = [C::zero(); BLOCK];
+        let mut sums = [zero; BLOCK];
         for (_, begin) in window.columns() {
-            let mut of_column = [C::zero(); BLOCK];
+            let mut of_column = [zero; BLOCK];
             for line in window.lines {
-                let values = &line[begin + first..][..BLOCK];
-                of_column.iter_mut().zip(values).for_each(|(sum, value)| *sum += *value);
+                let values = widen_some::<BLOCK, T>(&line[begin + first..], halves);
+                of_column.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
             }
             sums.iter_mut().zip(of_column).for_each(|(sum, of_column)| *sum += of_column);
         }
-        averages[first..][..BLOCK].copy_from_slice(&sums.map(|sum| sum / divisor));
+        averages[first..][..BLOCK].iter_mut().zip(sums).for_each(|(average, sum)| *average = sum / divisor);
     }
 }
 

@@ -3,7 +3,7 @@
 //! A task takes a few rows of one plane ([`rows`]); how many depends on the shapes alone, so that sums have one order for any
 //! number of threads. A pixel has one element, or all channels where these are neighbours ([`Plan::lanes`]). Either way
 //! every inner loop ([`sums`]) runs over adjacent elements of slices, which the compiler vectorises: along x by the order of
-//! columns ([`Columns`](columns::Columns)). Elements of 16 bits are converted first, a task's at once.
+//! columns ([`Columns`](columns::Columns)). Elements of 16 bits are converted first, a task's at once, or where they are read.
 
 mod along_y;
 mod columns;
@@ -30,6 +30,10 @@ const TURN: usize = 4096;
 
 /// Elements of the image of which one task has the rows, about.
 const ROWS: usize = 128 * 1024;
+
+/// Windows along y that have an element of 16 bits, up to which it is converted for each of them: that takes less than to write what it
+/// is converted to, and to read that.
+const MOST_CONVERSIONS: usize = 2;
 
 impl Plan {
     /// Elements of a pixel: its channels, where these are neighbours. They are pooled alike, and a plane has all of them.
@@ -87,13 +91,20 @@ impl<T: Real> OnCpu for Forward<'_, T> {
 fn pool<T: Real, W: Factor<T::Compute>>(plan: &Plan, gaussians: &[[Weights<W>; 2]], x: &[T], y: &mut [T]) {
     let (vertical, [x_line, line], alternating) = (plan.axes[0], plan.lines(), plan.alternating());
     let image = vertical.image * x_line;
+    let in_registers =
+        T::as_compute(x).is_none() && alternating * vertical.size.div_ceil(vertical.stride) <= MOST_CONVERSIONS;
     let rows = plan.rows_per_task().div_ceil(vertical.stride);
     let tasks =
         tasks(plan.planes() * plan.kernels / plan.lanes() / alternating, [vertical.output, line], rows, Some(y));
     tasks.into_par_iter().run_with(per_turn(rows * line), Vec::new, |room, Task { plane: i, rows, out }| {
         let (plane, gaussian) = (i * alternating / plan.kernels, i * alternating % plan.kernels);
-        let x = Rows::of(&x[plane * image..][..image], &vertical.source(&rows), x_line, room);
-        rows::pool(plan, &plan.of_plane(gaussians, plane)[gaussian..][..alternating], x, rows, out.unwrap_or_default());
+        let gaussians = &plan.of_plane(gaussians, plane)[gaussian..][..alternating];
+        let (x, source, y) = (&x[plane * image..][..image], vertical.source(&rows), out.unwrap_or_default());
+        if in_registers {
+            rows::pool(plan, gaussians, Rows::unconverted(x, &source, x_line), rows, y);
+        } else {
+            rows::pool(plan, gaussians, Rows::of(x, &source, x_line, room), rows, y);
+        }
     });
 }
 

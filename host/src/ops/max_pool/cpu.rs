@@ -32,7 +32,7 @@ fn maxima<T: Real>(windows: &Windows, x: &[T], y: &mut [T]) {
     y.par_chunks_mut(line).enumerate().run_with(rows_per_task(line), room, |(lines, room), (row, y)| {
         rounding(y, T::Compute::of(0.0), room, |y| {
             if columns.pixel > 1 {
-                return windows.for_each_pixel(lines, row, |column, window| {
+                return windows.for_each_pixel(&lines.all_of_windows(windows, row), row, |column, window| {
                     greatest_of_pixel(window, [columns.pixel, 0], &mut y[column * columns.pixel..], &mut []);
                 });
             }
@@ -62,7 +62,7 @@ fn maxima_and_indices<T: Real, P: Position>(windows: &Windows, x: &[T], y: &mut 
         let first_row = windows.positions_inside(0, row % windows.output[0]).start * width;
         rounding(y, T::Compute::of(0.0), room, |y| {
             if columns.pixel > 1 {
-                return windows.for_each_pixel(lines, row, |column, window| {
+                return windows.for_each_pixel(&lines.all_of_windows(windows, row), row, |column, window| {
                     let (y, best) = (&mut y[column * columns.pixel..], &mut best[column * columns.pixel..]);
                     greatest_of_pixel(window, [columns.pixel, width], y, best);
                 });

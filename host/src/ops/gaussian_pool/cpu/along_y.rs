@@ -11,8 +11,8 @@ use crate::{Compute, Real};
 
 /// Rows of one plane, from row `first` on.
 #[derive(Clone, Copy)]
-pub(super) struct Rows<'a, C> {
-    values: &'a [C],
+pub(super) struct Rows<'a, T> {
+    values: &'a [T],
     first: usize,
     /// Elements of a row.
     pub line: usize,
@@ -32,9 +32,16 @@ impl<'a, C: Compute> Rows<'a, C> {
         let values = order.of(self.values, self.values.len().max(1), room);
         (0..planes).map(move |i| Self { values: &values[i * length..][..length], line: self.line / planes, ..self })
     }
+}
+
+impl<'a, T: Real> Rows<'a, T> {
+    /// Some rows of a plane, as they are: converted as often as they are read.
+    pub fn unconverted(plane: &'a [T], rows: &Range<usize>, line: usize) -> Self {
+        Self { values: &plane[rows.start * line..rows.end * line], first: rows.start, line }
+    }
 
     /// From one row to another.
-    pub fn rows(&self, rows: &Range<usize>) -> &'a [C] {
+    pub fn rows(&self, rows: &Range<usize>) -> &'a [T] {
         &self.values[self.place(rows.start)..self.place(rows.end)]
     }
 
@@ -44,7 +51,13 @@ impl<'a, C: Compute> Rows<'a, C> {
     }
 
     /// Each of some rows of outputs becomes the sum over its windows of weight times row.
-    pub fn pool<W: Factor<C>>(&self, axis: &Axis, weights: &Weights<W>, outputs: &Range<usize>, out: &mut [C]) {
+    pub fn pool<W: Factor<T::Compute>>(
+        &self,
+        axis: &Axis,
+        weights: &Weights<W>,
+        outputs: &Range<usize>,
+        out: &mut [T::Compute],
+    ) {
         let mut output = outputs.start;
         while output < outputs.end {
             let whole = (axis.leading..axis.trailing).contains(&output);
@@ -62,12 +75,12 @@ impl<'a, C: Compute> Rows<'a, C> {
 
     /// The transpose: each row of the image becomes the sum over the outputs that cover it, of which these are rows. In `out`
     /// they are so many elements apart.
-    pub fn gather<W: Factor<C>>(
+    pub fn gather<W: Factor<T::Compute>>(
         &self,
         axis: &Axis,
         weights: &Weights<W>,
         covered: &[Covered],
-        out: &mut [C],
+        out: &mut [T::Compute],
         step: usize,
     ) {
         for Covered { row, place, count, by } in covered {

@@ -20,10 +20,10 @@ fn batches(rows: Range<usize>, batch: usize) -> impl Iterator<Item = Range<usize
 }
 
 /// Some rows of the output, of the Gaussians whose outputs alternate in `y`; `x` has the rows that these cover.
-pub(super) fn pool<T: Real, W: Factor<T::Compute>>(
+pub(super) fn pool<T: Real, V: Real<Compute = T::Compute>, W: Factor<T::Compute>>(
     plan: &Plan,
     gaussians: &[[Weights<W>; 2]],
-    x: Rows<'_, T::Compute>,
+    x: Rows<'_, V>,
     rows: Range<usize>,
     y: &mut [T],
 ) {

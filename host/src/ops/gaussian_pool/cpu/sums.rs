@@ -2,9 +2,10 @@
 
 use multiversion::multiversion;
 
-use crate::Compute;
+use crate::element::convert::{Halves, halves, widen_some};
 use crate::ops::gaussian_pool::weights::{BLOCK, Factor};
 use crate::ops::pixels::blocks;
+use crate::{Compute, Real};
 
 /// A weight, and where the values begin that it is multiplied with.
 pub(super) type Term<'a, W> = (&'a W, usize);
@@ -31,26 +32,33 @@ impl Steps {
 }
 
 /// `out[i] = sum over the terms of weight * values[begin + i]`, in the terms' order, for each run.
-#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
-pub(super) fn weighted_sums<C: Compute, W: Factor<C>>(out: &mut [C], values: &[C], terms: &[Term<'_, W>], runs: Runs) {
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2+f16c"))]
+pub(super) fn weighted_sums<T: Real, W: Factor<T::Compute>>(
+    out: &mut [T::Compute],
+    values: &[T],
+    terms: &[Term<'_, W>],
+    runs: Runs,
+) {
+    let halves = halves!();
     match runs.length {
         0 => {}
-        1..4 => by_blocks::<1, C, W>(out, values, terms, runs),
-        4..8 => by_blocks::<4, C, W>(out, values, terms, runs),
-        8..16 => by_blocks::<8, C, W>(out, values, terms, runs),
-        16..32 => by_blocks::<16, C, W>(out, values, terms, runs),
-        32..BLOCK => by_blocks::<32, C, W>(out, values, terms, runs),
-        BLOCK.. => by_blocks::<BLOCK, C, W>(out, values, terms, runs),
+        1..4 => by_blocks::<1, T, W>(out, values, terms, runs, halves),
+        4..8 => by_blocks::<4, T, W>(out, values, terms, runs, halves),
+        8..16 => by_blocks::<8, T, W>(out, values, terms, runs, halves),
+        16..32 => by_blocks::<16, T, W>(out, values, terms, runs, halves),
+        32..BLOCK => by_blocks::<32, T, W>(out, values, terms, runs, halves),
+        BLOCK.. => by_blocks::<BLOCK, T, W>(out, values, terms, runs, halves),
     }
 }
 
 /// So many sums at once, which stay in registers while all terms are added.
 #[inline(always)]
-fn by_blocks<const SUMS: usize, C: Compute, W: Factor<C>>(
-    out: &mut [C],
-    values: &[C],
+fn by_blocks<const SUMS: usize, T: Real, W: Factor<T::Compute>>(
+    out: &mut [T::Compute],
+    values: &[T],
     terms: &[Term<'_, W>],
     Runs { length, columns, rows }: Runs,
+    halves: impl Halves,
 ) {
     let runs = (0..rows.count).flat_map(|row| (0..columns.count).map(move |column| (row, column)));
     for (row, column) in runs {
@@ -58,10 +66,10 @@ fn by_blocks<const SUMS: usize, C: Compute, W: Factor<C>>(
         let values = &values[row * rows.values + column * columns.values..];
         for first in blocks::<SUMS>(length) {
             let lane = terms.first().map_or(0, |(weight, _)| weight.lane(first));
-            let mut sums = [C::zero(); SUMS];
+            let mut sums = [T::Compute::of(0.0); SUMS];
             for &(weight, begin) in terms {
                 let weights = weight.of_lanes::<SUMS>(lane);
-                let values = &values[begin + first..][..SUMS];
+                let values = widen_some::<SUMS, T>(&values[begin + first..], halves);
                 for i in 0..SUMS {
                     sums[i] += weights[i] * values[i];
                 }
