@@ -60,6 +60,7 @@ mod recorded;
 mod schema;
 mod stack;
 mod symbols;
+mod threads;
 mod value;
 
 pub use arguments::Arguments;

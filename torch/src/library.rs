@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 
 use crate::operator::Entry;
 use crate::symbols::{RawLibrary, Stable, Symbols};
-use crate::{direct, floor, python, recorded};
+use crate::{direct, floor, python, recorded, threads};
 
 /// The dispatch keys that the kernels are for.
 pub(crate) const KEYS: [&str; 2] = ["CPU", "CUDA"];
@@ -62,6 +62,7 @@ impl Door {
 pub fn register(py: Python<'_>, namespace: &str, operators: &[Entry]) -> PyResult<Door> {
     static REGISTERED: Mutex<Option<HashSet<(String, &'static str)>>> = Mutex::new(None);
     py.import("torch")?;
+    threads::install();
     let door = door();
     // The lock is not waited for with Python's own in hand.
     let fresh: Vec<Entry> = py.detach(|| {

@@ -11,7 +11,8 @@ use super::memory::{HostMemory, vec_of};
 use super::tasks::Tasks;
 use crate::{Element, Out, Real, Result};
 
-/// This machine's processor. Passes run on rayon's threads and are done when the call returns.
+/// This machine's processor. Passes run on rayon's threads, or on those of [`run_on`](super::run_on), and are done when the call
+/// returns.
 #[derive(Clone, Debug, Default)]
 pub struct Cpu {
     poison: bool,

@@ -16,6 +16,7 @@ pub use convert::accumulate;
 pub(crate) use convert::{accumulate_all, rounding, widened};
 pub use cpu::Cpu;
 pub use gpu::{Gpu, GpuBuffer, GpuOptions, GpuSlice, GpuSliceMut, Graph, KernelModule, Mark, Workspace, tiles};
+pub use tasks::{Threads, run_on};
 
 /// What driver and GPUs this machine has ([`presence`]), and which PTX a GPU takes.
 pub use libcuda::{DeviceInfo, DriverVersion, NoDriver, NoPtx, Presence, PtxFamily, presence};

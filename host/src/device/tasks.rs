@@ -1,12 +1,35 @@
 //! Work for all threads, unless it is too little for more than one.
 
 use std::hint;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use rayon::iter::plumbing::{Producer, ProducerCallback};
 use rayon::prelude::*;
+
+/// Threads that a program has besides rayon's, for [`run_on`].
+pub trait Threads: Sync {
+    /// How many may be used by a pass that begins now, the one that calls it among them.
+    fn count(&self) -> usize;
+
+    /// Calls `work` on this thread and on others at the same time, so many in all or fewer, and returns when all calls have. A panic
+    /// in one goes on in the caller.
+    fn run(&self, threads: usize, work: &(dyn Fn() + Sync));
+}
+
+static THREADS: OnceLock<&'static dyn Threads> = OnceLock::new();
+
+/// From now on all passes on the CPU run on these threads instead of rayon's: those of a framework, which may be awake, and of which its
+/// user has said how many there may be. The first ones that it is told stay; whether these are they.
+pub fn run_on(threads: &'static dyn Threads) -> bool {
+    THREADS.set(threads).is_ok()
+}
+
+/// Threads that a pass may use.
+pub(crate) fn thread_count() -> usize {
+    THREADS.get().map_or_else(rayon::current_num_threads, |threads| threads.count())
+}
 
 /// Turns that each thread may have: so many that the last ones are short.
 const TURNS: usize = 8;
@@ -20,6 +43,9 @@ const PATIENCE: Duration = Duration::from_micros(200);
 pub(crate) fn on_threads(threads: usize, work: impl Fn() + Send + Sync) {
     if threads <= 1 {
         return work();
+    }
+    if let Some(others) = THREADS.get() {
+        return others.run(threads, &work);
     }
     let busy = AtomicUsize::new(0);
     rayon::in_place_scope(|scope| {
@@ -40,7 +66,7 @@ pub(crate) fn on_threads(threads: usize, work: impl Fn() + Send + Sync) {
 
 /// Items that threads take turns at, several `together`: the least that is worth a thread's while.
 ///
-/// Where all of them are one turn, or rayon has one thread, the calling thread does it: handing it to one of rayon's and
+/// Where all of them are one turn, or there is one thread, the calling thread does it: handing it to one of rayon's and
 /// waiting takes several microseconds, more than a small pass takes, and another processor's caches have the data then.
 pub(crate) trait Tasks: IndexedParallelIterator {
     /// Calls `f` with each.
@@ -95,7 +121,7 @@ impl<T> Turns<T> {
 /// Threads for so many items, of which `together` are worth a thread's while.
 #[inline]
 fn threads_for(items: usize, together: usize) -> usize {
-    if items > together { rayon::current_num_threads().min(items / together) } else { 1 }
+    if items > together { thread_count().min(items / together) } else { 1 }
 }
 
 /// So many items in turns for so many threads.

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::cell::Cell;
 use std::cmp::Reverse;
 
-use crate::device::tasks::{Turns, on_threads};
+use crate::device::tasks::{Turns, on_threads, thread_count};
 
 /// Multiplications, or what takes as long, that are worth waking another thread for: that takes tens of microseconds on a
 /// virtual machine.
@@ -32,7 +32,7 @@ thread_local! {
 /// Does all of them, the longest first, so that no thread has one left when the others are done.
 pub(super) fn take_turns<R: Default + 'static>(mut jobs: Vec<Job<'_, R>>) {
     let cost = jobs.iter().fold(0usize, |sum, job| sum.saturating_add(job.cost));
-    let threads = if cost < SHARED { 1 } else { rayon::current_num_threads().min(jobs.len()) };
+    let threads = if cost < SHARED { 1 } else { thread_count().min(jobs.len()) };
     jobs.sort_by_key(|job| Reverse(job.cost));
     let jobs = Turns::new(jobs);
     let work = || {
