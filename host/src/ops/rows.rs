@@ -100,6 +100,7 @@ pub(crate) struct Lines<'a, T: Real> {
     line: usize,
     /// Room for as many rows as windows span.
     rooms: usize,
+    /// These, from when the first is needed.
     converted: Vec<T::Compute>,
     /// The rows that are there, counted over all planes: each in the room of its number modulo the rooms.
     held: Range<usize>,
@@ -110,7 +111,7 @@ impl<'a, T: Real> Lines<'a, T> {
         let (line, height) = (windows.input_line(), windows.input[0]);
         let span = ((windows.window.size[0] - 1) * windows.window.dilation[0] + 1).min(height);
         let rooms = if T::as_compute(x).is_some() { 0 } else { span };
-        Self { x, line, rooms, converted: vec![T::Compute::of(0.0); rooms * line], held: 0..0 }
+        Self { x, line, rooms, converted: Vec::new(), held: 0..0 }
     }
 
     /// Those that the windows of one row of the output have inside the image, from the top.
@@ -133,6 +134,9 @@ impl<'a, T: Real> Lines<'a, T> {
 
     /// Converts those of these rows that are not there, as many at once as are neighbours.
     fn hold(&mut self, rows: Range<usize>) {
+        if self.converted.is_empty() {
+            self.converted = vec![T::Compute::of(0.0); self.rooms * self.line];
+        }
         let goes_on = self.held.contains(&rows.start);
         let mut next = if goes_on { self.held.end } else { rows.start };
         while next < rows.end {
