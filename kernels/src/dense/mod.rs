@@ -6,10 +6,11 @@
 //!
 //! The three products are one body ([`product`](mod@product)) over operands that are read as they lie, rows or columns
 //! first: nothing is transposed in memory. Each has an entry for tiles of 128 × 128 and one for 64 × 64, which small
-//! products need to fill the GPU, and one for 32 × 32, by another body (`sliced.rs`), for still smaller ones. Of 16-bit floats there is another body ([`mma`]), by tensor cores, where rows are
-//! whole pieces of 16 bytes, with entries for tiles of 128 × 256 too; and one by Hopper's tensor cores ([`wgmma`]), in PTX for
-//! `sm_90a` alone, where rows of the result are whole pieces too. There f32 goes by parts of bf16 ([`split`]) or as tf32
-//! ([`tf32`](mod@tf32)), where these are asked for, or else by a body of its own ([`ffma`]). The depth can be split over the grid's z: then each split
+//! products need to fill the GPU, and one for 32 × 32, by another body (`sliced.rs`), for still smaller ones. Of 16-bit
+//! floats there is another body ([`mma`]), by tensor cores, where rows are whole pieces of 16 bytes, with entries for
+//! tiles of 128 × 256 too; and one by Hopper's tensor cores ([`wgmma`]), in PTX for `sm_90a` alone, where rows of the
+//! result are whole pieces too. There f32 goes by parts of bf16 ([`split`]) or as tf32 ([`tf32`](mod@tf32)), where these are
+//! asked for, or else by a body of its own ([`ffma`]). The depth can be split over the grid's z: then each split
 //! writes its sums to a part of its own, and [`dense_finish`] adds the parts in order and does the rest.
 //! `dz` is made once, with the sums of `db` and `dalpha` ([`sums`]); of the identity it is `dy`.
 //!
@@ -83,7 +84,8 @@ pub const fn barriers(side: u32) -> u32 {
     if side == SLICED { 1 } else { 2 }
 }
 
-/// The block's tile of a product, by the body for tiles of this side.
+/// The block's tile of a product, by the body for tiles of this side. Where there is `refused` and it is 0, nothing is done: another
+/// kernel has made the product.
 ///
 /// # Safety
 /// The module's.
@@ -96,12 +98,18 @@ unsafe fn tile<T: Storage, const SIDE: u32, const A_DEPTH_INNER: bool, const B_D
     parts: Option<GlobalMut<f32>>,
     shape: Shape,
 ) {
+    if let Some(refused) = refused {
+        // SAFETY: one word, which a kernel before this one wrote.
+        if unsafe { refused.load(0) } == 0 {
+            return;
+        }
+    }
     // SAFETY: the caller's.
     unsafe {
         if SIDE == SLICED {
-            sliced::product::<T, A_DEPTH_INNER, B_DEPTH_INNER>(a, b, refused, epilogue, parts, shape);
+            sliced::product::<T, A_DEPTH_INNER, B_DEPTH_INNER>(a, b, epilogue, parts, shape);
         } else {
-            product::product::<T, SIDE, A_DEPTH_INNER, B_DEPTH_INNER>(a, b, refused, epilogue, parts, shape);
+            product::product::<T, SIDE, A_DEPTH_INNER, B_DEPTH_INNER>(a, b, epilogue, parts, shape);
         }
     }
 }

@@ -212,7 +212,6 @@ impl<T: Storage> Epilogue<T> {
 /// `[splits, rows, columns]`, where they are given.
 ///
 /// `A_DEPTH_INNER` says that `a` lies row by row, `B_DEPTH_INNER` that `b` lies column by column; otherwise the other way.
-/// Where there is `refused` and it is 0, nothing is done: another kernel has made the product.
 ///
 /// # Safety
 /// The module `dense`'s.
@@ -220,17 +219,10 @@ impl<T: Storage> Epilogue<T> {
 pub(super) unsafe fn product<T: Storage, const SIDE: u32, const A_DEPTH_INNER: bool, const B_DEPTH_INNER: bool>(
     a: Global<T>,
     b: Global<T>,
-    refused: Option<Global<u32>>,
     epilogue: Epilogue<T>,
     parts: Option<GlobalMut<f32>>,
     shape: Shape,
 ) {
-    if let Some(refused) = refused {
-        // SAFETY: one word, which a kernel before this one wrote.
-        if unsafe { refused.load(0) } == 0 {
-            return;
-        }
-    }
     // Of the two one is left in each entry.
     let shared = if SIDE == LARGE {
         shared_array![f32; shared_elements(LARGE)].handle()

@@ -121,17 +121,10 @@ impl<T: Storage, const DEPTH_INNER: bool> Operand<T, DEPTH_INNER> {
 pub(super) unsafe fn product<T: Storage, const A_DEPTH_INNER: bool, const B_DEPTH_INNER: bool>(
     a: Global<T>,
     b: Global<T>,
-    refused: Option<Global<u32>>,
     epilogue: Epilogue<T>,
     parts: Option<GlobalMut<f32>>,
     shape: Shape,
 ) {
-    if let Some(refused) = refused {
-        // SAFETY: one word, which a kernel before this one wrote.
-        if unsafe { refused.load(0) } == 0 {
-            return;
-        }
-    }
     let room = shared_array![f32; (WARPS * ROOM) as usize].handle();
     let thread = thread::thread_idx_x();
     let (lane, warp) = (thread % warp::WARP_SIZE, thread / warp::WARP_SIZE);

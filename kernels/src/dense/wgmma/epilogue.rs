@@ -4,7 +4,7 @@
 
 use cuda_std::arch::sm_80::Half;
 use cuda_std::arch::sm_90a::{
-    Sums, arrive_at_cluster, copy_to_block, fence_for_copies, pack, rank_in_cluster, stmatrix_x4, wait_for_cluster,
+    Sums, arrive_at_cluster, copy_to_block, fence_async_shared, pack, rank_in_cluster, stmatrix_x4, wait_for_cluster,
 };
 use cuda_std::prelude::*;
 
@@ -160,7 +160,7 @@ impl<T: Factor, const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> Store<T
                     target.store4(place(block, group), sums);
                 }
             });
-            fence_for_copies();
+            fence_async_shared();
             warp::sync_warp(warp::FULL_MASK);
             if lane < PARTS && lane != rank {
                 copy_to_block(room.offset(first(rank)), lane, ring.offset(first(lane)), bytes, arrive);

@@ -60,10 +60,10 @@ pub unsafe fn copy_box_in_cluster<T: Element>(
     }
 }
 
-/// Lets bulk copies see what this thread stored to shared memory. PTX: `fence.proxy.async.shared::cta` (PTX ISA, Parallel
+/// Makes this thread's stores to shared memory visible to bulk copies and matrix products. PTX: `fence.proxy.async.shared::cta` (PTX ISA, Parallel
 /// Synchronization and Communication: `fence.proxy`).
 #[inline(always)]
-pub fn fence_for_copies() {
+pub fn fence_async_shared() {
     // SAFETY: orders memory.
     unsafe {
         core::arch::asm!("fence.proxy.async.shared::cta;", options(nostack, preserves_flags));
@@ -74,7 +74,7 @@ pub fn fence_for_copies() {
 /// count at that block's `barrier`. PTX: `cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes`.
 ///
 /// # Safety
-/// Both stretches are in the array and aligned to 16 bytes. A [`fence_for_copies`] came after the stores to `source`; nobody
+/// Both stretches are in the array and aligned to 16 bytes. A [`fence_async_shared`] came after the stores to `source`; nobody
 /// uses `target` before the barrier's phase has passed there, nor writes to `source`, and neither block ends before.
 #[inline(always)]
 pub unsafe fn copy_to_block<T: Element>(

@@ -9,7 +9,7 @@
 pub mod copies;
 pub mod matrix;
 
-pub use copies::{copy_box_in, copy_box_in_cluster, copy_to_block, fence_for_copies, prefetch_tensor_map};
+pub use copies::{copy_box_in, copy_box_in_cluster, copy_to_block, fence_async_shared, prefetch_tensor_map};
 pub use matrix::{
     Matrix, Sums, pack, stmatrix_x4, wgmma, wgmma_finish, wgmma_of, wgmma_settle, wgmma_tf32, wgmma_tf32_of,
 };
@@ -245,15 +245,5 @@ pub fn fence_barrier_init() {
     // SAFETY: a fence.
     unsafe {
         core::arch::asm!("fence.mbarrier_init.release.cluster;", options(nostack, preserves_flags));
-    }
-}
-
-/// Makes this thread's writes to shared memory visible to asynchronous copies and matrix products.
-/// PTX: `fence.proxy.async.shared::cta`.
-#[inline(always)]
-pub fn fence_async_shared() {
-    // SAFETY: a fence.
-    unsafe {
-        core::arch::asm!("fence.proxy.async.shared::cta;", options(nostack, preserves_flags));
     }
 }
