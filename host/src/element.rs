@@ -8,7 +8,7 @@ use std::iter::Sum;
 use cuda_std::float;
 use half::{bf16, f16};
 
-use convert::{Halves, TOGETHER};
+use convert::{Halves, TOGETHER, ToHalves};
 
 /// The name of an element type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -131,6 +131,9 @@ pub trait Real: Element + Display {
     fn widen_together(values: [Self; TOGETHER], halves: impl Halves) -> [Self::Compute; TOGETHER];
     /// [`Real::narrow`] for each of `values`, which are as many as `out`: quicker than one by one.
     fn narrow_all(values: &[Self::Compute], out: &mut [Self]);
+    /// [`Real::narrow`] for each of a few, to f16 as `to_halves` do.
+    #[doc(hidden)]
+    fn narrow_together(values: [Self::Compute; TOGETHER], to_halves: impl ToHalves) -> [Self; TOGETHER];
     /// The same memory as what arithmetic takes, where that is this very type: nothing to convert, nothing to copy.
     fn as_compute(values: &[Self]) -> Option<&[Self::Compute]>;
     /// As [`Real::as_compute`], to be written.
@@ -176,6 +179,10 @@ macro_rules! compute {
             fn narrow_all(values: &[Self], out: &mut [Self]) {
                 out.copy_from_slice(values);
             }
+            #[inline(always)]
+            fn narrow_together(values: [Self; TOGETHER], _: impl ToHalves) -> [Self; TOGETHER] {
+                values
+            }
             fn as_compute(values: &[Self]) -> Option<&[Self]> {
                 Some(values)
             }
@@ -190,7 +197,7 @@ macro_rules! compute {
 compute!(f32 f64);
 
 macro_rules! half {
-    ($($t:ident: $widen:path, $narrow:path, $widen_all:path, $widen_together:path, $narrow_all:path, $epsilon:expr, $min_positive:expr;)*) => {$(
+    ($($t:ident: $widen:path, $narrow:path, $widen_all:path, $widen_together:path, $narrow_all:path, $narrow_together:path, $epsilon:expr, $min_positive:expr;)*) => {$(
         impl Real for $t {
             type Compute = f32;
             const EPSILON: f64 = $epsilon;
@@ -225,6 +232,10 @@ macro_rules! half {
                 assert_eq!(values.len(), out.len(), "one for each");
                 $narrow_all(values, out);
             }
+            #[inline(always)]
+            fn narrow_together(values: [f32; TOGETHER], to_halves: impl ToHalves) -> [Self; TOGETHER] {
+                $narrow_together(values, to_halves)
+            }
             fn as_compute(_: &[Self]) -> Option<&[f32]> {
                 None
             }
@@ -236,8 +247,8 @@ macro_rules! half {
 }
 half! {
     f16: float::f16_to_f32, float::f32_to_f16, convert::widen_f16,
-        convert::f16_together, convert::narrow_f16, 1.0 / 1024.0, 6.103515625e-5;
+        convert::f16_together, convert::narrow_f16, convert::f16_of, 1.0 / 1024.0, 6.103515625e-5;
     bf16: float::bf16_to_f32, float::f32_to_bf16, convert::widen_each,
-        convert::bf16_together, convert::narrow_each, 1.0 / 128.0,
+        convert::bf16_together, convert::narrow_each, convert::bf16_of, 1.0 / 128.0,
         f32::MIN_POSITIVE as f64;
 }

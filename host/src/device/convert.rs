@@ -1,5 +1,6 @@
 //! Elements that are computed with in another type: converted some at a time, so that they stay in the nearest cache.
 
+use std::iter;
 use std::ops::Range;
 
 use multiversion::multiversion;
@@ -67,13 +68,12 @@ fn add_scaled<C: Compute>(sums: &mut [C], results: &[C], before: &[C], beta: C) 
     }
 }
 
-/// `out[i] = f(inputs[..][i], parameter i) + beta * out[i]` for every `i`. `parameters` has those of a part of `out`.
-pub(crate) fn map_all<T: Real, P: Iterator, const N: usize>(
+/// `out[i] = f(inputs[..][i]) + beta * out[i]` for every `i`.
+pub(crate) fn map_all<T: Real, const N: usize>(
     out: &mut [T],
     beta: T::Compute,
     inputs: [&[T]; N],
-    parameters: impl Fn(Range<usize>) -> P,
-    f: impl Fn([T::Compute; N], P::Item) -> T::Compute,
+    f: impl Fn([T::Compute; N]) -> T::Compute,
 ) {
     let (mut rooms, mut room) = ([const { Vec::new() }; N], Vec::new());
     for places in blocks(out.len()) {
@@ -82,24 +82,20 @@ pub(crate) fn map_all<T: Real, P: Iterator, const N: usize>(
             let input = whole.next().expect("a room for each input");
             widened(&input[places.clone()], room)
         });
-        rounding(&mut out[places.clone()], beta, &mut room, |out| each(out, inputs, parameters(places), &f));
+        rounding(&mut out[places], beta, &mut room, |out| each(out, inputs, iter::repeat(()), |inputs, ()| f(inputs)));
     }
 }
 
-/// `out[i] = f(out[i], parameter i)` for every `i`.
-pub(crate) fn map_all_in_place<T: Real, P: Iterator>(
-    out: &mut [T],
-    parameters: impl Fn(Range<usize>) -> P,
-    f: impl Fn(T::Compute, P::Item) -> T::Compute,
-) {
+/// `out[i] = f(out[i])` for every `i`.
+pub(crate) fn map_all_in_place<T: Real>(out: &mut [T], f: impl Fn(T::Compute) -> T::Compute) {
     if let Some(out) = T::as_compute_mut(out) {
-        return each_in_place(out, parameters(0..out.len()), &f);
+        return each_in_place(out, &f);
     }
     let mut room = [T::Compute::of(0.0); BLOCK];
     for places in blocks(out.len()) {
         let (out, room) = (&mut out[places.clone()], &mut room[..places.len()]);
         T::widen_all(out, room);
-        each_in_place(room, parameters(places), &f);
+        each_in_place(room, &f);
         T::narrow_all(room, out);
     }
 }
@@ -127,6 +123,6 @@ pub(crate) fn each<C: Compute, P: Iterator, const N: usize>(
 }
 
 #[multiversion(targets("x86_64+avx2"))]
-fn each_in_place<C: Compute, P: Iterator>(out: &mut [C], parameters: P, f: impl Fn(C, P::Item) -> C) {
-    out.iter_mut().zip(parameters).for_each(|(out, parameter)| *out = f(*out, parameter));
+fn each_in_place<C: Compute>(out: &mut [C], f: impl Fn(C) -> C) {
+    out.iter_mut().for_each(|out| *out = f(*out));
 }

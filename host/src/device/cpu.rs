@@ -1,6 +1,5 @@
 //! The CPU as a device.
 
-use std::iter;
 use std::sync::Arc;
 
 use rayon::prelude::*;
@@ -96,7 +95,7 @@ impl Cpu {
         let beta = T::Compute::of(beta);
         out.par_chunks_mut(CHUNK).enumerate().run(1, |(chunk, out)| {
             let inputs = inputs.map(|input| &input[chunk * CHUNK..][..out.len()]);
-            map_all(out, beta, inputs, |_| iter::repeat(()), |inputs, ()| f(inputs));
+            map_all(out, beta, inputs, &f);
         });
     }
 
@@ -148,6 +147,6 @@ impl Cpu {
 
     /// `out[i] = f(out[i])` for every `i`, over all threads.
     pub fn map_in_place<T: Real>(&self, out: &mut [T], f: impl Fn(T::Compute) -> T::Compute + Sync) {
-        out.par_chunks_mut(CHUNK).run(1, |out| map_all_in_place(out, |_| iter::repeat(()), |x, ()| f(x)));
+        out.par_chunks_mut(CHUNK).run(1, |out| map_all_in_place(out, &f));
     }
 }

@@ -67,13 +67,8 @@ pub(super) fn narrow_f16(values: &[f32], out: &mut [f16]) {
                 bytemuck::cast(_mm256_mask_blend_epi16(is_nan, bits, _mm256_set1_epi16(NAN)))
             },
             "x86_64+avx2+f16c" => {
-                let halves: [[f32; BLOCK / 2]; 2] = bytemuck::cast(*block);
-                bytemuck::cast(halves.map(|half| {
-                    let bits = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(bytemuck::cast(half));
-                    let magnitudes = _mm_and_si128(bits, _mm_set1_epi16(NAN));
-                    let is_nan = _mm_cmpgt_epi16(magnitudes, _mm_set1_epi16(INFINITY));
-                    _mm_blendv_epi8(bits, _mm_set1_epi16(NAN), is_nan)
-                }))
+                let halves: [[f32; TOGETHER]; 2] = bytemuck::cast(*block);
+                bytemuck::cast(halves.map(f16c_to_halves!()))
             },
             _ => block.map(|value| f16::narrow(value).to_bits()),
         };
@@ -104,6 +99,36 @@ macro_rules! halves {
 }
 pub(crate) use halves;
 
+/// Makes bits of f16 of `f32`, some at once.
+pub trait ToHalves: Fn([f32; TOGETHER]) -> [u16; TOGETHER] + Copy {}
+
+impl<F: Fn([f32; TOGETHER]) -> [u16; TOGETHER] + Copy> ToHalves for F {}
+
+/// In a function of several targets, as [`halves!`]: what this one has for [`ToHalves`]. Bits are those of [`Real::narrow`].
+macro_rules! to_halves {
+    () => {
+        multiversion::target::match_target! {
+            "x86_64+avx512f" | "x86_64+avx2+f16c" => $crate::element::convert::f16c_to_halves!(),
+            _ => |values: [f32; 8]| values.map(|value| half::f16::narrow(value).to_bits()),
+        }
+    };
+}
+pub(crate) use to_halves;
+
+/// Of [`to_halves!`], with F16C and AVX2.
+macro_rules! f16c_to_halves {
+    () => {
+        |values: [f32; 8]| -> [u16; 8] {
+            use std::arch::x86_64::*;
+            let bits = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(bytemuck::cast(values));
+            let magnitudes = _mm_and_si128(bits, _mm_set1_epi16($crate::element::convert::NAN));
+            let is_nan = _mm_cmpgt_epi16(magnitudes, _mm_set1_epi16($crate::element::convert::INFINITY));
+            bytemuck::cast(_mm_blendv_epi8(bits, _mm_set1_epi16($crate::element::convert::NAN), is_nan))
+        }
+    };
+}
+pub(crate) use f16c_to_halves;
+
 /// [`Real::widen_together`] of f16.
 #[inline(always)]
 pub fn f16_together(values: [f16; TOGETHER], halves: impl Halves) -> [f32; TOGETHER] {
@@ -114,6 +139,23 @@ pub fn f16_together(values: [f16; TOGETHER], halves: impl Halves) -> [f32; TOGET
 #[inline(always)]
 pub fn bf16_together(values: [bf16; TOGETHER], _: impl Halves) -> [f32; TOGETHER] {
     values.map(bf16::widen)
+}
+
+/// [`Real::narrow_together`] to f16.
+#[inline(always)]
+pub fn f16_of(values: [f32; TOGETHER], to_halves: impl ToHalves) -> [f16; TOGETHER] {
+    to_halves(values).map(f16::from_bits)
+}
+
+/// [`Real::narrow_together`] to bf16.
+#[inline(always)]
+pub fn bf16_of(values: [f32; TOGETHER], _: impl ToHalves) -> [bf16; TOGETHER] {
+    // No closure: it would not be compiled for the caller's target.
+    let mut out = [bf16::ZERO; TOGETHER];
+    for (out, value) in out.iter_mut().zip(values) {
+        *out = bf16::narrow(value);
+    }
+    out
 }
 
 /// Of the first of `values` so many, each as [`Real::widen`] makes it; of f16 as `halves` do.
@@ -132,11 +174,11 @@ pub fn widen_some<const COUNT: usize, T: Real>(values: &[T], halves: impl Halves
 
 /// The one NaN that conversions give, which is all digits of a magnitude, too.
 #[cfg(target_arch = "x86_64")]
-const NAN: i16 = 0x7fff;
+pub(crate) const NAN: i16 = 0x7fff;
 #[cfg(target_arch = "x86_64")]
 const WIDE_NAN: f32 = f32::from_bits(0x7fff_ffff);
 #[cfg(target_arch = "x86_64")]
-const INFINITY: i16 = f16::INFINITY.to_bits().cast_signed();
+pub(crate) const INFINITY: i16 = f16::INFINITY.to_bits().cast_signed();
 
 #[cfg(test)]
 mod tests {

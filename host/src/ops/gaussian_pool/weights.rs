@@ -11,6 +11,9 @@ pub trait Factor<C>: Send + Sync {
     /// The lane of a pixel's, or a line of pixels', element.
     fn lane(&self, element: usize) -> usize;
 
+    /// The product of two.
+    fn times(&self, other: &Self) -> Self;
+
     /// Those of so many lanes from one on, and of the next pixel's.
     fn of_lanes<const LANES: usize>(&self, first: usize) -> [C; LANES];
 }
@@ -24,6 +27,10 @@ impl<C: Compute> Factor<C> for C {
     #[inline(always)]
     fn lane(&self, _: usize) -> usize {
         0
+    }
+
+    fn times(&self, other: &Self) -> Self {
+        *self * *other
     }
 
     #[inline(always)]
@@ -57,6 +64,11 @@ impl<C: Compute> Factor<C> for ByLane<C> {
     #[inline(always)]
     fn lane(&self, element: usize) -> usize {
         element % self.lanes
+    }
+
+    fn times(&self, other: &Self) -> Self {
+        let weights = self.weights.iter().zip(&other.weights).map(|(a, b)| *a * *b).collect();
+        Self { lanes: self.lanes, weights }
     }
 
     #[inline(always)]

@@ -7,9 +7,10 @@ use multiversion::multiversion;
 use rayon::prelude::*;
 
 use super::{Backward, Forward, Layout};
-use crate::device::convert::{accumulate, blocks, each, map_all, map_all_in_place, rounding, widened};
+use crate::device::convert::{accumulate, blocks, each, rounding, widened};
 use crate::device::tasks::Tasks;
 use crate::device::{Cpu, OnCpu};
+use crate::element::convert::{Halves, TOGETHER, ToHalves, halves, to_halves};
 use crate::{Compute, Out, Real, Result};
 
 /// Elements that one task takes, about; also the unit of the fixed order in which `dalpha` is summed.
@@ -111,22 +112,87 @@ impl<T: Real> OnCpu for Forward<'_, T> {
             let first = i * task;
             for (slope, places) in slopes.segments(first..first + y.len()) {
                 let y = &mut y[places.start - first..places.end - first];
-                let x = x.map(|x| &x[places]);
-                match slope {
-                    Slope::One(alpha) => values(y, x, |_| iter::repeat(alpha)),
-                    Slope::Each(alphas) => values(y, x, |places| alphas[places].iter().copied()),
-                }
+                values(y, x.map(|x| &x[places]), slope);
             }
         });
         Ok(())
     }
 }
 
-fn values<T: Real, A: Iterator<Item = T::Compute>>(y: &mut [T], x: Option<&[T]>, alphas: impl Fn(Range<usize>) -> A) {
-    match x {
-        Some(x) => map_all(y, T::Compute::of(0.0), [x], alphas, |[x], alpha| slope(x, alpha) * x),
-        None => map_all_in_place(y, alphas, |x, alpha| slope(x, alpha) * x),
+/// The outputs of a segment, in place where there is no `x`. What has 16 bits is converted in registers.
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2+f16c"))]
+fn values<T: Real>(y: &mut [T], x: Option<&[T]>, slopes: Slope<'_, T::Compute>) {
+    if let Some(y) = T::as_compute_mut(y) {
+        let x = x.and_then(T::as_compute);
+        return match slopes {
+            Slope::One(alpha) => one_by_one(y, x, iter::repeat(alpha)),
+            Slope::Each(alphas) => one_by_one(y, x, alphas.iter().copied()),
+        };
     }
+    let (halves, to_halves) = (halves!(), to_halves!());
+    let whole = y.len() / TOGETHER * TOGETHER;
+    let ((y, y_rest), x_rest) = (y.split_at_mut(whole), x.map(|x| &x[whole..]));
+    match slopes {
+        Slope::One(alpha) => {
+            eights(y, x, iter::repeat([alpha; TOGETHER]), halves, to_halves);
+            one_by_one(y_rest, x_rest, iter::repeat(alpha));
+        }
+        Slope::Each(alphas) => {
+            eights(y, x, alphas.as_chunks().0.iter().copied(), halves, to_halves);
+            one_by_one(y_rest, x_rest, alphas[whole..].iter().copied());
+        }
+    }
+}
+
+#[inline(always)]
+fn one_by_one<T: Real>(y: &mut [T], x: Option<&[T]>, alphas: impl Iterator<Item = T::Compute>) {
+    let of = |x: T, alpha: T::Compute| {
+        let x = x.widen();
+        T::narrow(slope(x, alpha) * x)
+    };
+    match x {
+        Some(x) => y.iter_mut().zip(x.iter().zip(alphas)).for_each(|(y, (x, alpha))| *y = of(*x, alpha)),
+        None => y.iter_mut().zip(alphas).for_each(|(y, alpha)| *y = of(*y, alpha)),
+    }
+}
+
+/// The whole eights of a segment's outputs.
+#[inline(always)]
+fn eights<T: Real>(
+    y: &mut [T],
+    x: Option<&[T]>,
+    alphas: impl Iterator<Item = [T::Compute; TOGETHER]>,
+    halves: impl Halves,
+    to_halves: impl ToHalves,
+) {
+    let y = y.as_chunks_mut().0.iter_mut().zip(alphas);
+    match x {
+        Some(x) => {
+            for ((y, alphas), x) in y.zip(x.as_chunks().0) {
+                *y = eight(*x, alphas, halves, to_halves);
+            }
+        }
+        None => {
+            for (y, alphas) in y {
+                *y = eight(*y, alphas, halves, to_halves);
+            }
+        }
+    }
+}
+
+/// No closure: it would not be compiled for its caller's target.
+#[inline(always)]
+fn eight<T: Real>(
+    x: [T; TOGETHER],
+    alphas: [T::Compute; TOGETHER],
+    halves: impl Halves,
+    to_halves: impl ToHalves,
+) -> [T; TOGETHER] {
+    let mut values = T::widen_together(x, halves);
+    for (x, alpha) in values.iter_mut().zip(alphas) {
+        *x = slope(*x, alpha) * *x;
+    }
+    T::narrow_together(values, to_halves)
 }
 
 impl<T: Real> OnCpu for Backward<'_, T> {

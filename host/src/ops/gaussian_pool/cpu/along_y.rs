@@ -1,9 +1,13 @@
 //! Work along y, on whole rows.
 
+use std::iter;
 use std::ops::Range;
 
+use smallvec::SmallVec;
+
+use super::columns::{Columns, Terms};
 use super::parts::Parts;
-use super::sums::{Runs, Steps, weighted_sums};
+use super::sums::{Runs, Steps, Term, weighted_sums};
 use crate::device::widened;
 use crate::ops::gaussian_pool::plan::Axis;
 use crate::ops::gaussian_pool::weights::{Factor, Weights};
@@ -58,18 +62,39 @@ impl<'a, T: Real> Rows<'a, T> {
         outputs: &Range<usize>,
         out: &mut [T::Compute],
     ) {
-        let mut output = outputs.start;
-        while output < outputs.end {
-            let whole = (axis.leading..axis.trailing).contains(&output);
-            let count = if whole { axis.trailing.min(outputs.end) - output } else { 1 };
-            let inside = axis.inside(output);
-            let first = output * axis.stride + inside.start - axis.padding;
+        for Alike { output, count, inside, row } in alike(axis, outputs) {
             let weights = &weights.case(axis.case(output))[inside];
-            let terms: Vec<_> = weights.iter().zip((first..).map(|row| self.place(row))).collect();
+            let terms: Vec<_> = weights.iter().zip((row..).map(|row| self.place(row))).collect();
             let rows = Steps { count, sums: self.line, values: axis.stride * self.line };
             let runs = Runs { length: self.line, columns: Steps::ONCE, rows };
             weighted_sums(&mut out[(output - outputs.start) * self.line..], self.values, &terms, runs);
-            output += count;
+        }
+    }
+
+    /// Each of some rows of outputs becomes the sum over both axes of its windows at once, so that no sums along y are written.
+    pub fn pool_windows<W: Factor<T::Compute>>(
+        &self,
+        axis: &Axis,
+        weights: &Weights<W>,
+        columns: &Columns<'_>,
+        Terms(along_x): &Terms<'_, W>,
+        outputs: &Range<usize>,
+        out: &mut [T::Compute],
+    ) {
+        let line = out.len() / outputs.len();
+        for Alike { output, count, inside, row } in alike(axis, outputs) {
+            let weights = &weights.case(axis.case(output))[inside];
+            for (first, across, along_x) in along_x {
+                let mut products = SmallVec::<[_; 16]>::new();
+                for (weight, row) in weights.iter().zip(row..) {
+                    let place = self.place(row);
+                    products.extend(along_x.iter().map(|(by_x, column)| (weight.times(by_x), place + column)));
+                }
+                let terms: SmallVec<[Term<'_, W>; 16]> = products.iter().map(|(w, place)| (w, *place)).collect();
+                let runs = columns.windows(*across, Steps { count, sums: line, values: axis.stride * self.line });
+                let out = &mut out[(output - outputs.start) * line + first * runs.length..];
+                weighted_sums(out, self.values, &terms, runs);
+            }
         }
     }
 
@@ -92,6 +117,29 @@ impl<'a, T: Real> Rows<'a, T> {
             weighted_sums(&mut out[row * step..], self.values, &terms, runs);
         }
     }
+}
+
+/// Outputs next to each other whose windows have the same positions in the image.
+struct Alike {
+    /// The first, and how many.
+    output: usize,
+    count: usize,
+    inside: Range<usize>,
+    /// The row of the image at the first's first position.
+    row: usize,
+}
+
+/// Of some outputs.
+fn alike(axis: &Axis, outputs: &Range<usize>) -> impl Iterator<Item = Alike> {
+    let (mut output, end) = (outputs.start, outputs.end);
+    iter::from_fn(move || {
+        let inside = (output < end).then(|| axis.inside(output))?;
+        let whole = (axis.leading..axis.trailing).contains(&output);
+        let count = if whole { axis.trailing.min(end) - output } else { 1 };
+        let alike = Alike { output, count, row: output * axis.stride + inside.start - axis.padding, inside };
+        output += count;
+        Some(alike)
+    })
 }
 
 /// Rows of an image, a stride apart, that outputs cover at the same positions.

@@ -37,11 +37,23 @@ impl<'a> Columns<'a> {
 
     /// Runs of so many outputs as sums, and of what they take of columns as values.
     fn runs(&self, count: usize, rows: usize, outputs: usize) -> Runs {
-        let Parts { lanes, .. } = self.order;
         let rows = Steps { count: rows, sums: outputs, values: self.order.line() };
         if self.order.count == self.axis.stride.min(self.axis.image) {
-            return Runs { length: count * lanes, columns: Steps::ONCE, rows };
+            return Runs { length: count * self.order.lanes, columns: Steps::ONCE, rows };
         }
+        self.windows(count, rows)
+    }
+
+    /// Whether all positions of a window are summed at once: where a pixel has neighbours enough for a loop, and that takes no more
+    /// products than to sum along y first.
+    pub fn at_once(&self, vertical: &Axis) -> bool {
+        let (height, width) = (vertical.size, self.axis.size);
+        self.order.count == 1 && self.order.lanes >= LANES && height * width <= height * self.axis.stride + width
+    }
+
+    /// Runs of so many neighbouring outputs, of which all positions are summed at once.
+    pub fn windows(&self, count: usize, rows: Steps) -> Runs {
+        let lanes = self.order.lanes;
         Runs { length: lanes, columns: Steps { count, sums: lanes, values: self.axis.stride * lanes }, rows }
     }
 
@@ -116,7 +128,7 @@ impl<'a> Columns<'a> {
 }
 
 /// For windows that lie in the image alike the first one, their number, and what is summed for the first.
-pub(super) struct Terms<'w, W>(Vec<(usize, usize, Vec<Term<'w, W>>)>);
+pub(super) struct Terms<'w, W>(pub Vec<(usize, usize, Vec<Term<'w, W>>)>);
 
 /// Some rows of outputs of each Gaussian, with zeros before and after: as many as windows pass the image's edges.
 pub(super) struct Outputs<'a, C, W> {

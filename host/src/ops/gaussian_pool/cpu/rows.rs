@@ -32,12 +32,16 @@ pub(super) fn pool<T: Real, V: Real<Compute = T::Compute>, W: Factor<T::Compute>
     let batch = (BATCH / x.line).clamp(1, rows.len());
     let columns = Columns::new(horizontal, lanes, batch);
     let along_x: Vec<_> = gaussians.iter().map(|[_, along_x]| columns.terms(along_x)).collect();
-    let mut lines = vec![zero; batch * x.line];
+    let at_once = columns.at_once(vertical);
+    let mut lines = vec![zero; if at_once { 0 } else { batch * x.line }];
     let (mut in_order, mut pooled) = (Vec::new(), Vec::new());
     let mut y = y.chunks_mut(batch * horizontal.output * lanes * gaussians.len());
     for rows in batches(rows, batch) {
-        let lines = &mut lines[..rows.len() * x.line];
         let mut pool = |gaussian: usize, y: &mut [T::Compute]| {
+            if at_once {
+                return x.pool_windows(vertical, &gaussians[gaussian][0], &columns, &along_x[gaussian], &rows, y);
+            }
+            let lines = &mut lines[..rows.len() * x.line];
             x.pool(vertical, &gaussians[gaussian][0], &rows, lines);
             let line = horizontal.output * lanes;
             columns.pool(columns.of(lines, &mut in_order), &along_x[gaussian], y, [rows.len(), line]);
