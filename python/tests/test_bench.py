@@ -14,7 +14,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from ferrolayer.__main__ import main  # noqa: E402
-from ferrolayer.bench import report, rows, shapes  # noqa: E402
+from ferrolayer.bench import products, report, rows, shapes  # noqa: E402
 from ferrolayer.bench.cases import Case, cases, layouts, passes, sizes  # noqa: E402
 from ferrolayer.bench.rows import Machine, Row, Times  # noqa: E402
 
@@ -169,6 +169,71 @@ def test_overhead(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "within their targets" in capsys.readouterr().out
     # Another kind of line: no row of the table.
     assert rows.read(path) == []
+
+
+def test_products_want_a_gpu(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert bench("--products") == 2
+    assert "PyTorch finds no GPU" in capsys.readouterr().err
+
+
+def test_products_goals_and_random_layers() -> None:
+    large, layer = (4096, 4096, 4096), (128, 4096, 4096)
+    goals = {name: [mode.goal(large, "dw"), mode.goal(layer, "dw")] for name, mode in products.MODES.items()}
+    assert goals == {
+        "f32": [1.02, 1.0],
+        "f32_split": [2.0, 1.5],
+        "tf32": [1.3, 1.0],
+        "bf16": [1.06, 1.25],
+        "f16": [1.06, 1.25],
+    }
+    assert products.layer_goals(large, "forward") == (1.3, 1.08)
+    assert products.layer_goals(layer, "backward") == (1.1, None)
+    layers = products.random_shapes(300)
+    assert layers == products.random_shapes(300) and len(set(layers)) > 290
+    assert layers[:7] != products.random_shapes(7, seed=1)
+    for sides in layers:
+        assert math.prod(sides) <= 1 << 37
+        assert all(64 <= side <= 16384 and side % 8 == 0 for side in sides)
+
+
+def test_products_summary() -> None:
+    found = [{"mode": "bf16", "pass": "forward", "ratio": ratio, "goal": 1.0} for ratio in (0.9, 0.996, 1.0, 1.2, 1.3)]
+    found += [{"mode": "layer", "pass": "backward", "ratio": ratio, "goal": 1.1} for ratio in (1.2, None)]
+    assert products.summary(found).splitlines() == [
+        "bf16 forward: 4 of 5 reach their goals, 2 ahead; least 0.90, a tenth up to 0.90, median 1.00",
+        "layer backward: 1 of 1 reach their goals, 1 ahead; least 1.20, a tenth up to 1.20, median 1.20",
+    ]
+
+
+@pytest.mark.gpu
+def test_products_on_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(products, "SHAPES", ((64, 128, 72), (8, 16, 24)))
+    path = tmp_path / "products.jsonl"
+    assert bench("--products", "--modes", "f32", "tf32", "bf16", "--runs", "2", "--output", path) == 0
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [line["pass"] for line in lines] == list(products.PASSES) * 6
+    assert all(line["ratio"] == pytest.approx(line["torch_us"] / line["ours_us"], rel=1e-2) for line in lines)
+    assert bench("--products", "--layers", "--no-compile", "--runs", "2", "--output", path) == 0
+    assert [json.loads(line)["mode"] for line in path.read_text().splitlines()] == ["layer"] * 4
+    # Another kind of line: no row of the table.
+    assert rows.read(path) == []
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("pass_", products.PASSES)
+def test_products_are_those_of_cublas(pass_: str) -> None:
+    def matrix(*sides: int) -> torch.Tensor:
+        return torch.randn(*sides, device="cuda")
+
+    operands = products._operands(pass_, matrix, 24, 40, 16)
+    theirs = products._theirs(pass_)(*operands)
+    ours = [result for result in _results(products._ours(pass_, 0)(*operands)) if result.numel() > 0]
+    torch.testing.assert_close(ours, [theirs], rtol=1e-4, atol=1e-4)
+
+
+def _results(of: torch.Tensor | tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+    return of if isinstance(of, tuple) else (of,)
 
 
 def test_the_compiled_side(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ turns. `--overhead` measures what a call costs the host instead. See `docs/pytor
 | `report` | the table, the summary, the comparison with an earlier run |
 | `plots` | PNGs |
 | `overhead` | host microseconds a call |
+| `products` | products of matrices beside cuBLAS |
 """
 
 from .command import add_arguments, run

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 TYPES = ("f32", "f16", "bf16")
 LAYOUTS = ("NCHW", "NHWC")
 PASSES = ("forward", "backward", "inference")
+MODES = ("f32", "f32_split", "tf32", "bf16", "f16")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -75,6 +76,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="measure nothing: show and plot these, of --output or of the library's own bench",
     )
     parser.add_argument("--overhead", action="store_true", help="instead: host microseconds of a call of a small op")
+    parser.add_argument("--products", action="store_true", help="instead: products of matrices beside cuBLAS, on a GPU")
+    products = parser.add_argument_group("of --products")
+    products.add_argument("--modes", nargs="+", metavar="NAME", choices=MODES, help=f"only these: {', '.join(MODES)}")
+    which = products.add_mutually_exclusive_group()
+    which.add_argument("--random", type=_positive, metavar="N", help="N random layers instead of the table's")
+    which.add_argument("--layers", action="store_true", help="whole layers with bias and PReLU, in bf16")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -95,6 +102,10 @@ def run(arguments: argparse.Namespace) -> int:
         from . import overhead
 
         return overhead.run(arguments)
+    if arguments.products:
+        from . import products
+
+        return products.run(arguments)
     kind, _, number = arguments.device.partition(":")
     if kind not in ("cpu", "cuda") or (number and not number.isdigit()):
         return _refuse(f"--device {arguments.device}: expected cuda, cuda:N or cpu")
