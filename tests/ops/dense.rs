@@ -83,10 +83,14 @@ pub fn tests() -> Vec<Trial> {
         ("64_narrow", [hopper::exact::<f16, 64, 2, 1>, hopper::exact::<bf16, 64, 2, 1>]),
         ("64_narrow_by_2", [hopper::exact::<f16, 64, 2, 2>, hopper::exact::<bf16, 64, 2, 2>]),
         ("64_narrow_by_4", [hopper::exact::<f16, 64, 2, 4>, hopper::exact::<bf16, 64, 2, 4>]),
+        ("96", [hopper::exact::<f16, 96, 1, 1>, hopper::exact::<bf16, 96, 1, 1>]),
         ("128", [hopper::exact::<f16, 128, 1, 1>, hopper::exact::<bf16, 128, 1, 1>]),
         ("128_by_2", [hopper::exact::<f16, 128, 1, 2>, hopper::exact::<bf16, 128, 1, 2>]),
         ("128_by_4", [hopper::exact::<f16, 128, 1, 4>, hopper::exact::<bf16, 128, 1, 4>]),
+        ("144", [hopper::exact::<f16, 144, 1, 1>, hopper::exact::<bf16, 144, 1, 1>]),
+        ("168", [hopper::exact::<f16, 168, 1, 1>, hopper::exact::<bf16, 168, 1, 1>]),
         ("192", [hopper::exact::<f16, 192, 1, 1>, hopper::exact::<bf16, 192, 1, 1>]),
+        ("224", [hopper::exact::<f16, 224, 1, 1>, hopper::exact::<bf16, 224, 1, 1>]),
         ("256", [hopper::exact::<f16, 256, 1, 1>, hopper::exact::<bf16, 256, 1, 1>]),
     ] {
         tests.push(on_hopper(&format!("dense::hopper_is_exact_{tile}::f16"), f16));

@@ -104,11 +104,11 @@ impl<T: Half> Factor for T {
         target: GlobalMut<Self::Element>,
         values: &Columns,
         first: [u32; 2],
-        _: At,
+        at: At,
         warp: u32,
     ) {
         // SAFETY: the caller's.
-        unsafe { store.copy_out(target, values, first, warp) }
+        unsafe { store.copy_out(target, values, first, at, warp) }
     }
 }
 

@@ -42,6 +42,14 @@ pub struct At {
     column: u32,
     /// Of the row, and of the one 8 below; whether they exist.
     rows: [(usize, bool); 2],
+    /// Eights of columns that the box has.
+    eights: u32,
+}
+
+/// Eights of columns of box `number` of so many columns.
+const fn eights(columns: u32, number: u32) -> u32 {
+    let left = columns.saturating_sub(STORED * number);
+    (if left < STORED { left } else { STORED }) / 8
 }
 
 impl<T: Factor, const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> Store<T, COLUMNS, ACROSS, PARTS> {
@@ -68,7 +76,7 @@ impl<T: Factor, const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> Store<T
         let [first, column] = Self::corner(tile, warp);
         let column = if PARTS == 1 { column } else { column + COLUMNS / PARTS * rank_in_cluster() };
         // SAFETY: the caller's.
-        unsafe { self.fetch(self.at(first, column)) }
+        unsafe { self.fetch(self.at(first, column, 0)) }
     }
 
     /// Puts what the warp `warp` has of the tile where it belongs; the tile's last slice was at `last`.
@@ -95,11 +103,11 @@ impl<T: Factor, const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> Store<T
         let mut ahead = *ahead;
         unrolled!(B in [0 1 2 3] {
             let box_column = column + STORED * B as u32;
-            if (B as u32) < COLUMNS / STORED && first < rows && box_column < columns {
+            if (B as u32) < COLUMNS.div_ceil(STORED) && first < rows && box_column < columns {
                 let mut values: Columns = [0, 1, 2, 3, 4, 5, 6, 7].map(|j| {
                     [0, 2].map(|i| Vec2::new(sums[32 * B + 4 * j + i], sums[32 * B + 4 * j + i + 1]))
                 });
-                let at = self.at(first, box_column);
+                let at = self.at(first, box_column, B as u32);
                 // SAFETY: what exists is this lane's.
                 unsafe {
                     match self.parts {
@@ -109,8 +117,8 @@ impl<T: Factor, const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> Store<T
                         }
                         None => {
                             self.finish(&mut values, [box_column, first], at, warp, &ahead);
-                            if B as u32 + 1 < COLUMNS / STORED {
-                                ahead = self.fetch(self.at(first, box_column + STORED));
+                            if B as u32 + 1 < COLUMNS.div_ceil(STORED) {
+                                ahead = self.fetch(self.at(first, box_column + STORED, B as u32 + 1));
                             }
                             self.put_results(self.epilogue.out, &values, [box_column, first], at, warp);
                         }
@@ -185,7 +193,7 @@ impl<T: Factor, const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> Store<T
             });
             let [first, column] = Self::corner(tile, warp);
             let column = column + share * rank;
-            let at = self.at(first, column);
+            let at = self.at(first, column, 0);
             self.finish(&mut values, [column, first], at, warp, ahead);
             self.put_results(self.epilogue.out, &values, [column, first], at, warp);
             wait_for_cluster();
@@ -213,20 +221,21 @@ impl<T: Factor, const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> Store<T
         }
     }
 
-    /// Where this lane's sums are, of the rows from `first` and the columns from `column` on.
+    /// Where this lane's sums are, of the rows from `first` and the columns from `column` on, with which box `number` of a tile or
+    /// of a share of one begins.
     #[inline(always)]
-    fn at(&self, first: u32, column: u32) -> At {
+    fn at(&self, first: u32, column: u32, number: u32) -> At {
         let Shape { rows, columns, .. } = self.shape;
         let lane = thread::thread_idx_x() % warp::WARP_SIZE;
         let (row, column) = (first + lane / 4, column + lane % 4 * 2);
         let of_row = |row: u32| (row as usize * columns as usize + column as usize, row < rows);
-        At { column, rows: [of_row(row), of_row(row + 8)] }
+        At { column, rows: [of_row(row), of_row(row + 8)], eights: eights(COLUMNS / PARTS, number) }
     }
 
     /// Whether the eight columns exist that the `j`th two are of.
     #[inline(always)]
     fn exists(&self, at: At, j: u32) -> bool {
-        j < COLUMNS / PARTS / 8 && at.column + 8 * j < self.shape.columns
+        j < at.eights && at.column + 8 * j < self.shape.columns
     }
 
     /// Stores the values to `target`, from `offset` on.
@@ -331,7 +340,14 @@ impl<T: Half, const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> Store<T, 
     /// # Safety
     /// All lanes together; the results that exist are the warp's.
     #[inline(always)]
-    pub unsafe fn copy_out(&self, target: GlobalMut<T>, values: &Columns, [column, first]: [u32; 2], warp: u32) {
+    pub unsafe fn copy_out(
+        &self,
+        target: GlobalMut<T>,
+        values: &Columns,
+        [column, first]: [u32; 2],
+        at: At,
+        warp: u32,
+    ) {
         let Shape { rows, columns, .. } = self.shape;
         let lane = thread::thread_idx_x() % warp::WARP_SIZE;
         // Lane 8m + r names row r of matrix m: the first two matrices are 16 rows of 8 columns, the others of the next 8.
@@ -348,12 +364,13 @@ impl<T: Half, const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> Store<T, 
             warp::sync_warp(warp::FULL_MASK);
             let out = GlobalMut::<u32>::from_raw(target.as_raw().cast());
             let piece = lane % 8;
-            let at = (first + lane / 8) as usize * columns as usize + (column + piece * PIECE) as usize;
+            let from = (first + lane / 8) as usize * columns as usize + (column + piece * PIECE) as usize;
+            let there = piece < at.eights && column + piece * PIECE < columns;
             unrolled!(R in [0 4 8 12] {
                 let row = lane / 8 + R as u32;
-                let exists = first + row < rows && column + piece * PIECE < columns;
+                let exists = first + row < rows && there;
                 let words = room.offset(place(row, piece)).cast::<u32>().load4(0);
-                out.store4_if(exists, (at + R * columns as usize) / 2, words);
+                out.store4_if(exists, (from + R * columns as usize) / 2, words);
             });
         }
     }

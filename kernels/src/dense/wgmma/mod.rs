@@ -1,4 +1,4 @@
-//! The matrix product of 16-bit floats on Hopper's tensor cores: tiles of 128 × 64, 128, 192 or 256 elements, or of 64 × 128
+//! The matrix product of 16-bit floats on Hopper's tensor cores: tiles of 128 × 64 to 256 elements, or of 64 × 128
 //! ([`tile`]), `wgmma` with sums in f32, operands brought by bulk tensor copies. In PTX for `sm_90a` alone; the emulated grid
 //! does not run it.
 //!
@@ -104,10 +104,10 @@ pub const fn edge(count: u32, side: u32) -> u32 {
     if left == 0 { side } else { left.next_multiple_of(SWAPPED) }
 }
 
-/// Elements of a slice of both operands.
+/// Elements of a slice of both operands. Where the depth is not innermost copies bring 64 columns at a time.
 pub(super) const fn stage(columns: u32, across: u32) -> u32 {
     let [rows, columns] = tile(columns, across);
-    (rows + columns) * DEPTH
+    (rows + columns.next_multiple_of(64)) * DEPTH
 }
 
 /// Elements of the room for results: boxes, or the sums of a cluster's blocks.

@@ -130,31 +130,57 @@ macro_rules! wgmma_tf32_of {
     };
 }
 
-/// The macro for 64, 128, 192 or 256 columns: with these arguments, and the sums' indices.
+/// The macro for each number of columns that a product may have: with these arguments, and the sums' indices.
 macro_rules! of_each_size {
     ($size:ident, $do:ident, ($($argument:tt)*)) => {
         if $size == 64 {
             $do!($($argument)*, "m64n64", [
                 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31
             ]);
+        } else if $size == 96 {
+            $do!($($argument)*, "m64n96", [
+                0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34
+                35 36 37 38 39 40 41 42 43 44 45 46 47
+            ]);
         } else if $size == 128 {
             $do!($($argument)*, "m64n128", [
-                0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31
-                32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63
+                0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34
+                35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63
+            ]);
+        } else if $size == 144 {
+            $do!($($argument)*, "m64n144", [
+                0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34
+                35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63 64 65 66
+                67 68 69 70 71
+            ]);
+        } else if $size == 168 {
+            $do!($($argument)*, "m64n168", [
+                0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34
+                35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63 64 65 66
+                67 68 69 70 71 72 73 74 75 76 77 78 79 80 81 82 83
             ]);
         } else if $size == 192 {
             $do!($($argument)*, "m64n192", [
-                0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31
-                32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63
-                64 65 66 67 68 69 70 71 72 73 74 75 76 77 78 79 80 81 82 83 84 85 86 87 88 89 90 91 92 93 94 95
+                0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34
+                35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63 64 65 66
+                67 68 69 70 71 72 73 74 75 76 77 78 79 80 81 82 83 84 85 86 87 88 89 90 91 92 93 94 95
+            ]);
+        } else if $size == 224 {
+            $do!($($argument)*, "m64n224", [
+                0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34
+                35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63 64 65 66
+                67 68 69 70 71 72 73 74 75 76 77 78 79 80 81 82 83 84 85 86 87 88 89 90 91 92 93 94 95 96 97 98
+                99 100 101 102 103 104 105 106 107 108 109 110 111
             ]);
         } else {
-            const { assert!(matches!($size, 64 | 128 | 192 | 256), "a product has 64, 128, 192 or 256 columns") };
+            const {
+                assert!(matches!($size, 64 | 96 | 128 | 144 | 168 | 192 | 224 | 256), "there is no product of so many columns")
+            };
             $do!($($argument)*, "m64n256", [
-                0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31
-                32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63
-                64 65 66 67 68 69 70 71 72 73 74 75 76 77 78 79 80 81 82 83 84 85 86 87 88 89 90 91 92 93 94 95
-                96 97 98 99 100 101 102 103 104 105 106 107 108 109 110 111 112 113 114 115 116 117 118 119 120 121 122
+                0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34
+                35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63 64 65 66
+                67 68 69 70 71 72 73 74 75 76 77 78 79 80 81 82 83 84 85 86 87 88 89 90 91 92 93 94 95 96 97 98
+                99 100 101 102 103 104 105 106 107 108 109 110 111 112 113 114 115 116 117 118 119 120 121 122
                 123 124 125 126 127
             ]);
         }
@@ -164,8 +190,8 @@ macro_rules! of_each_size {
 /// A thread's sums of up to 256 columns: of fewer the first ones.
 pub type Sums = [f32; 128];
 
-/// Begins `sums = a · b + sums` over 16 of depth, or `sums = a · b` unless `add`: 64 rows of `a`, `COLUMNS` columns of `b`,
-/// 64, 128, 192 or 256. `ACROSS` says of an operand that not its depth is innermost. PTX:
+/// Begins `sums = a · b + sums` over 16 of depth, or `sums = a · b` unless `add`: 64 rows of `a`, `COLUMNS` columns of `b`, of which 64,
+/// 96, 128, 144, 168, 192, 224 and 256 are here. `ACROSS` says of an operand that not its depth is innermost. PTX:
 /// `wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16` and its kin.
 ///
 /// Products are exact; sums are cut off and not rounded.
@@ -181,7 +207,7 @@ pub unsafe fn wgmma<T: Half, const COLUMNS: u32, const ACROSS_A: bool, const ACR
     b: Matrix,
     add: bool,
 ) {
-    // SAFETY: the caller's. Of the three shapes one is left.
+    // SAFETY: the caller's. Of the shapes one is left.
     unsafe {
         of_each_size!(COLUMNS, of_each_type, (sums, a, b, add, ACROSS_A, ACROSS_B));
     }

@@ -43,7 +43,11 @@ macro_rules! launch {
             unreachable!("{:?} is no tile of Hopper's", $plan.tile)
         };
         match (columns, across, together) {
+            (96, 1, 1) => $gpu.launch(dims, $kernel::<T, 96, 1, 1> $fields),
+            (144, 1, 1) => $gpu.launch(dims, $kernel::<T, 144, 1, 1> $fields),
+            (168, 1, 1) => $gpu.launch(dims, $kernel::<T, 168, 1, 1> $fields),
             (192, 1, 1) => $gpu.launch(dims, $kernel::<T, 192, 1, 1> $fields),
+            (224, 1, 1) => $gpu.launch(dims, $kernel::<T, 224, 1, 1> $fields),
             (256, 1, 1) => $gpu.launch(dims, $kernel::<T, 256, 1, 1> $fields),
             (128, 1, 1) => $gpu.launch(dims, $kernel::<T, 128, 1, 1> $fields),
             (128, 1, 2) => $gpu.launch(dims, $kernel::<T, 128, 1, 2> $fields),
@@ -67,7 +71,11 @@ pub unsafe fn forward<'a, T>(gpu: &Gpu, plan: &Plan, product: ForwardProduct<'a,
 where
     T: Half + Element,
     DenseForwardWgmma<'a, T, 256, 1, 1>: Launch,
+    DenseForwardWgmma<'a, T, 224, 1, 1>: Launch,
     DenseForwardWgmma<'a, T, 192, 1, 1>: Launch,
+    DenseForwardWgmma<'a, T, 168, 1, 1>: Launch,
+    DenseForwardWgmma<'a, T, 144, 1, 1>: Launch,
+    DenseForwardWgmma<'a, T, 96, 1, 1>: Launch,
     DenseForwardWgmma<'a, T, 128, 1, 1>: Launch,
     DenseForwardWgmma<'a, T, 128, 1, 2>: Launch,
     DenseForwardWgmma<'a, T, 128, 1, 4>: Launch,
@@ -97,7 +105,11 @@ pub unsafe fn dx<'a, T>(gpu: &Gpu, plan: &Plan, product: GradientProduct<'a, T>)
 where
     T: Half + Element,
     DenseDxWgmma<'a, T, 256, 1, 1>: Launch,
+    DenseDxWgmma<'a, T, 224, 1, 1>: Launch,
     DenseDxWgmma<'a, T, 192, 1, 1>: Launch,
+    DenseDxWgmma<'a, T, 168, 1, 1>: Launch,
+    DenseDxWgmma<'a, T, 144, 1, 1>: Launch,
+    DenseDxWgmma<'a, T, 96, 1, 1>: Launch,
     DenseDxWgmma<'a, T, 128, 1, 1>: Launch,
     DenseDxWgmma<'a, T, 128, 1, 2>: Launch,
     DenseDxWgmma<'a, T, 128, 1, 4>: Launch,
@@ -123,7 +135,11 @@ pub unsafe fn dw<'a, T>(gpu: &Gpu, plan: &Plan, product: GradientProduct<'a, T>)
 where
     T: Half + Element,
     DenseDwWgmma<'a, T, 256, 1, 1>: Launch,
+    DenseDwWgmma<'a, T, 224, 1, 1>: Launch,
     DenseDwWgmma<'a, T, 192, 1, 1>: Launch,
+    DenseDwWgmma<'a, T, 168, 1, 1>: Launch,
+    DenseDwWgmma<'a, T, 144, 1, 1>: Launch,
+    DenseDwWgmma<'a, T, 96, 1, 1>: Launch,
     DenseDwWgmma<'a, T, 128, 1, 1>: Launch,
     DenseDwWgmma<'a, T, 128, 1, 2>: Launch,
     DenseDwWgmma<'a, T, 128, 1, 4>: Launch,
