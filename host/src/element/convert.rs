@@ -184,6 +184,14 @@ pub(crate) const INFINITY: i16 = f16::INFINITY.to_bits().cast_signed();
 mod tests {
     use super::*;
 
+    #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2+f16c"))]
+    fn narrow_together<T: Real<Compute = f32>>(values: &[f32], out: &mut [T]) {
+        let to_halves = to_halves!();
+        for (out, values) in out.as_chunks_mut().0.iter_mut().zip(values.as_chunks().0) {
+            *out = T::narrow_together(*values, to_halves);
+        }
+    }
+
     /// All of 16 bits, and of 32 those next to where rounding changes: the bits of one element's conversions, in any place of a
     /// slice.
     #[test]
@@ -199,8 +207,22 @@ mod tests {
         let values: Vec<f32> = (0..1 << 19).flat_map(near).collect();
         let mut narrow = vec![f16::ZERO; values.len()];
         f16::narrow_all(&values, &mut narrow);
-        for (value, narrow) in values.iter().zip(narrow) {
-            assert_eq!(f16::narrow(*value).to_bits(), narrow.to_bits(), "{value:e}, {:#x}", value.to_bits());
+        let mut together = narrow.clone();
+        together.fill(f16::ONE);
+        narrow_together(&values, &mut together);
+        for (value, narrow) in values.iter().zip(narrow.iter().zip(together)) {
+            let expected = f16::narrow(*value).to_bits();
+            assert_eq!(
+                [narrow.0, &narrow.1].map(|narrow| narrow.to_bits()),
+                [expected; 2],
+                "{value:e}, {:#x}",
+                value.to_bits()
+            );
+        }
+        let mut together = vec![bf16::ONE; values.len()];
+        narrow_together(&values, &mut together);
+        for (value, narrow) in values.iter().zip(together) {
+            assert_eq!(bf16::narrow(*value).to_bits(), narrow.to_bits(), "{value:e}, {:#x}", value.to_bits());
         }
     }
 }
