@@ -17,6 +17,10 @@ pub enum Error {
     #[error("{}", .0.join("\n"))]
     Stale(Vec<String>),
     #[error(
+        "{0}: {1}: no kernel of the file may be launched before the grid before it has ended, which costs each launch a microsecond"
+    )]
+    Early(String, String),
+    #[error(
         "no ptxas found. Install it with: cargo xtask setup (looked at $PTXAS, {}, PATH and the CUDA toolkit's folders)",
         .0.display()
     )]

@@ -118,6 +118,8 @@ pub struct Built {
     pub head: Head,
     /// Its kernels, and what their attributes say.
     pub entries: BTreeMap<String, KernelAttributes>,
+    /// What keeps its kernels from being launched before the grid before them has ended ([`Head::waits`]); `None` where nothing does.
+    pub not_early: Option<String>,
 }
 
 impl CudaBuilder {
@@ -192,16 +194,13 @@ impl CudaBuilder {
         let raw = compile::compile(&kernels, &compiler, self.arch, &target_dir)?;
         let local: Vec<PathBuf> = kernels.local.values().cloned().collect();
         let (text, entries) = finish(&raw, &Sources::read(&local)?)?;
-        let head = Head {
-            arch: self.arch,
-            waits: ptx::checks::all_wait(&text)?,
-            sources,
-            compiler: compiler.version().to_owned(),
-        };
+        let not_early = ptx::checks::touches_before_waiting(&text)?;
+        let head =
+            Head { arch: self.arch, waits: not_early.is_none(), sources, compiler: compiler.version().to_owned() };
         let text = format!("{head}\n{text}");
         let path = self.copy_to.unwrap_or_else(|| target_dir.join(format!("{}.{}.ptx", kernels.package, self.arch)));
         write_whole(&path, &text)?;
-        Ok(Built { path, text, head, entries })
+        Ok(Built { path, text, head, entries, not_early })
     }
 }
 

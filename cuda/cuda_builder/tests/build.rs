@@ -161,10 +161,15 @@ fn expect(condition: bool, what: &str, text: &str) -> Result<(), Failed> {
 fn kernels_become_ptx(bench: &Bench) -> Result<(), Failed> {
     let root = bench.make("here", KERNELS)?;
     for arch in Arch::ALL {
-        let Built { path, text, head, entries } = bench.build(&root, arch)?;
+        let Built { path, text, head, entries, not_early } = bench.build(&root, arch)?;
         expect(std::fs::read_to_string(&path)? == text, "the file has another text", &text)?;
         expect(Head::of(&text)? == head && head.arch == arch, "another head", &text)?;
         expect(head.sources == source_hash(&root)?, "another hash in the head", &text)?;
+        expect(
+            !head.waits && not_early.is_some_and(|why| why.ends_with(" before it waits")),
+            "kernels that wait",
+            &text,
+        )?;
         expect(text.contains(&format!(".target {arch}")), "another target", &text)?;
         expect(entries.keys().eq(["pick", "scale"]), "other entries", &text)?;
         expect(!text.contains("__ferrolayer_kernel"), "a static is left", &text)?;

@@ -35,19 +35,24 @@ pub fn is_barrier(opcode: &str) -> bool {
     }
 }
 
-/// Whether every entry waits for the grid before it (`griddepcontrol.wait`), whatever way a thread takes, before it touches memory
-/// but its parameters and the block's own.
+/// What keeps a file's kernels from being launched early, in words: an entry that does not wait for the grid before it
+/// (`griddepcontrol.wait`), whatever way a thread takes, before it touches memory but its parameters and the block's own. `None`
+/// where all do.
 ///
 /// # Errors
 /// [`BuildError::Syntax`] if the text cannot be read.
-pub fn all_wait(text: &str) -> Result<bool, BuildError> {
+pub fn touches_before_waiting(text: &str) -> Result<Option<String>, BuildError> {
     let clean = blank_comments(text);
-    let waits = |item: &Item<'_>| every_way_waits(item.body.clone().map_or("", |body| &clean[body]));
-    Ok(items(text)?.iter().filter(|item| item.kind == Kind::Entry && !item.external).all(waits))
+    let items = items(text)?;
+    let mut entries = items.iter().filter(|item| item.kind == Kind::Entry && !item.external);
+    Ok(entries.find_map(|item| {
+        let touched = before_a_wait(item.body.clone().map_or("", |body| &clean[body])).err()?;
+        Some(format!("{} has `{touched}` before it waits", item.name))
+    }))
 }
 
-/// Whether all ways from a body's start come to a wait, past nothing but what may stand before it.
-fn every_way_waits(body: &str) -> bool {
+/// Whether all ways from a body's start come to a wait, past nothing but what may stand before it; else the first thing that may not.
+fn before_a_wait(body: &str) -> Result<(), &str> {
     let (mut statements, mut labels) = (Vec::new(), HashMap::new());
     for mut statement in body.split([';', '{', '}', '\n']).map(str::trim) {
         while let Some((label, rest)) = statement.split_once(':').filter(|(label, _)| is_label(label)) {
@@ -62,28 +67,28 @@ fn every_way_waits(body: &str) -> bool {
     let mut ways = vec![0];
     while let Some(mut at) = ways.pop() {
         loop {
-            let Some(&statement) = statements.get(at) else { return false };
+            let Some(&statement) = statements.get(at) else { return Err("the end") };
             if std::mem::replace(&mut seen[at], true) {
                 break;
             }
-            let Some(Instruction { opcode, operands }) = instructions(statement).next() else { return false };
+            let Some(Instruction { opcode, operands }) = instructions(statement).next() else { return Err(statement) };
             let always = !statement.starts_with('@');
             match opcode {
                 "griddepcontrol.wait" if always => break,
                 "bra" | "bra.uni" => {
-                    let Some(&target) = labels.get(operands) else { return false };
+                    let Some(&target) = labels.get(operands) else { return Err(statement) };
                     ways.push(target);
                     if always {
                         break;
                     }
                 }
                 _ if touches_nothing(opcode) || touches_own(opcode) => {}
-                _ => return false,
+                _ => return Err(statement),
             }
             at += 1;
         }
     }
-    true
+    Ok(())
 }
 
 fn is_label(text: &str) -> bool {
@@ -96,7 +101,8 @@ fn touches_nothing(opcode: &str) -> bool {
     match name {
         "ld" => suffixes.split('.').next() == Some("param"),
         "mov" | "cvt" | "cvta" | "div" | "rem" | "add" | "sub" | "mul" | "mad" | "shl" | "shr" | "and" | "or"
-        | "xor" | "not" | "setp" | "selp" | "min" | "max" | "prmt" | "bfe" | "shf" | "lop3" | "neg" => true,
+        | "xor" | "not" | "setp" | "selp" | "min" | "max" | "prmt" | "bfe" | "shf" | "lop3" | "neg" | "brev"
+        | "clz" | "bfind" | "popc" => true,
         _ => false,
     }
 }

@@ -1,4 +1,4 @@
-use super::checks::{all_wait, barriers, is_barrier, no_unresolved_externs};
+use super::checks::{barriers, is_barrier, no_unresolved_externs, touches_before_waiting};
 use super::directives::{KernelAttributes, write};
 use super::*;
 
@@ -169,6 +169,7 @@ fn barriers_count_with_those_of_called_functions() {
 
 #[test]
 fn a_wait_is_one_for_all_where_nothing_that_matters_stands_before_it() {
+    let all_wait = |text: &str| touches_before_waiting(text).map(|touched| touched.is_none());
     let entry = |body: &str| format!(".visible .entry k(.param .u64 p)\n{{\n\t.reg .b32 %r<2>;\n{body}\tret;\n}}\n");
     let wait = "\t// begin inline asm\n\tgriddepcontrol.wait;\n\t// end inline asm\n";
     let parameter = "\tld.param.b64 \t%rd1, [p];\n\tcvta.to.global.u64 \t%rd2, %rd1;\n";
@@ -200,6 +201,10 @@ fn a_wait_is_one_for_all_where_nothing_that_matters_stands_before_it() {
         assert!(!all_wait(&format!("{good}{bad}")).unwrap(), "one of two: {bad}");
     }
     assert!(!all_wait(PTX).unwrap());
+    let bits = "\tmov.u32 \t%r1, %cluster_nctaid.x;\n\tbrev.b32 \t%r1, %r1;\n\tclz.b32 \t%r1, %r1;\n";
+    assert!(all_wait(&entry(&format!("{bits}{wait}"))).unwrap());
+    let touched = touches_before_waiting(&entry(&format!("\tst.b32 \t[%rd1], 0;\n{wait}"))).unwrap();
+    assert_eq!(touched.unwrap(), "k has `st.b32 \t[%rd1], 0` before it waits");
 }
 
 #[test]
