@@ -98,6 +98,8 @@ calls! {
         block_size: c_int,
         shared_bytes: usize,
     );
+    /// Since CUDA 11.8.
+    fn cuOccupancyMaxActiveClusters(clusters: *mut c_int, function: CUfunction, config: *const LaunchConfig);
 
     fn cuMemAllocAsync(address: *mut u64, bytes: usize, stream: CUstream);
     fn cuMemFreeAsync(address: u64, stream: CUstream);

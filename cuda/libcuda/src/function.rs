@@ -2,12 +2,14 @@
 
 use std::ffi::c_int;
 use std::marker::PhantomData;
+use std::ptr::null_mut;
 
 use cust::sys::CUfunction;
 
 use crate::codes;
 use crate::driver;
 use crate::error::DriverError;
+use crate::launch::LaunchAttributes;
 
 /// A kernel in a loaded module, with the queries that cust lacks. The module's context must be current on the calling
 /// thread ([`with_current`](crate::with_current)).
@@ -116,5 +118,24 @@ impl Function<'_> {
             driver::cuOccupancyMaxActiveBlocksPerMultiprocessor(&mut blocks, self.raw, threads, shared_bytes as usize)
         }?;
         Ok(blocks.try_into().unwrap_or(0))
+    }
+
+    /// How many clusters of this shape, of blocks of this many threads with this much dynamic shared memory each, the GPU runs at a
+    /// time. Not all of its multiprocessors can be in clusters of more than two: that depends on how they are grouped on the chip.
+    pub fn active_clusters(self, cluster: [u32; 3], threads: u32, shared_bytes: u32) -> Result<u32, DriverError> {
+        let attributes = LaunchAttributes { cluster: Some(cluster), ..Default::default() };
+        let (raw, attribute_count) = attributes.to_raw();
+        let config = driver::LaunchConfig {
+            grid: cluster,
+            block: [threads, 1, 1],
+            shared_bytes,
+            stream: null_mut(),
+            attributes: raw.as_ptr(),
+            attribute_count,
+        };
+        let mut clusters = 0;
+        // SAFETY: the function is loaded; the configuration and its attributes live until the call returns; the result may be written.
+        unsafe { driver::cuOccupancyMaxActiveClusters(&mut clusters, self.raw, &config) }?;
+        Ok(clusters.try_into().unwrap_or(0))
     }
 }

@@ -25,7 +25,7 @@ pub struct LaunchAttributes {
 
 impl LaunchAttributes {
     /// In the driver's form, with how many there are.
-    fn to_raw(self) -> ([driver::LaunchAttribute; 2], u32) {
+    pub(crate) fn to_raw(self) -> ([driver::LaunchAttribute; 2], u32) {
         const CLUSTER_DIMENSION: u32 = 4;
         const PROGRAMMATIC_STREAM_SERIALIZATION: u32 = 6;
 

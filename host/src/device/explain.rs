@@ -74,6 +74,9 @@ fn describe(name: &str, dims: LaunchDims, reason: Option<&str>) -> String {
     if dims.shared_bytes > 0 {
         line += &format!(" shared {} bytes", dims.shared_bytes);
     }
+    if dims.cluster != [1; 3] {
+        line += &format!(" clusters of {}", product(dims.cluster));
+    }
     match reason {
         Some(reason) => line + ": " + reason,
         None => line,
@@ -92,6 +95,8 @@ mod tests {
         dims.grid = [1, 1, 1];
         let line = describe("dense_dx_f32", dims, Some("it is small"));
         assert_eq!(line, "dense_dx_f32 grid 1 block 256 shared 49152 bytes: it is small");
+        let line = describe("dense_dw_wgmma", LaunchDims::new((4, 2), 384).with_cluster((2, 2)), None);
+        assert_eq!(line, "dense_dw_wgmma grid 4x2 block 384 clusters of 2x2");
     }
 
     /// What is not asked for costs nothing: not even the words are made.

@@ -112,17 +112,31 @@ pub struct LaunchDims {
     pub block: [u32; 3],
     /// Dynamic shared memory of a block.
     pub shared_bytes: u32,
+    /// Blocks of a cluster, where the launch says it and not the kernel. They divide the grid's.
+    pub cluster: [u32; 3],
+    /// Whether clusters along x are no more than run at once, however many the grid has: for kernels whose blocks take work after work.
+    pub resident: bool,
 }
 
 impl LaunchDims {
-    /// So many blocks of so many threads, without dynamic shared memory.
+    /// So many blocks of so many threads, without dynamic shared memory, each a cluster of its own.
     pub fn new(grid: impl Into<Dim3>, block: impl Into<Dim3>) -> Self {
-        Self { grid: grid.into().0, block: block.into().0, shared_bytes: 0 }
+        Self { grid: grid.into().0, block: block.into().0, shared_bytes: 0, cluster: [1; 3], resident: false }
+    }
+
+    /// In clusters of such a shape (`sm_90` and later). The emulated grid knows none.
+    pub fn with_cluster(self, cluster: impl Into<Dim3>) -> Self {
+        Self { cluster: cluster.into().0, ..self }
     }
 
     /// With so many bytes of dynamic shared memory for each block.
     pub fn with_shared(self, shared_bytes: u32) -> Self {
         Self { shared_bytes, ..self }
+    }
+
+    /// With no more clusters along x than run at once, which the driver knows. The emulated grid runs all.
+    pub fn resident(self) -> Self {
+        Self { resident: true, ..self }
     }
 
     /// Threads of a block, saturating.

@@ -98,6 +98,14 @@ pub fn clusters(gpu: &Gpu) -> Outcome {
         unsafe { launch(kernel.raw(), [blocks, 1, 1], [32, 1, 1], 0, &stream, &mut [argument(&mut out)], attributes) }?;
         assert_eq!(output.read()?, (0..blocks).map(|block| block % size + 16 * size).collect::<Vec<_>>());
     }
+    // No more than there are multiprocessors, and fewer of larger ones.
+    with_current(&gpu.context, || -> Result<(), DriverError> {
+        kernel.set_max_dynamic_shared(200 << 10)?;
+        let [one, two, four] = [1, 2, 4].map(|size| kernel.active_clusters([size, 1, 1], 384, 200 << 10));
+        let (one, two, four) = (one?, two?, four?);
+        assert!(one >= 2 * two && two >= 2 * four && four >= 1, "{one}, {two} and {four} clusters");
+        Ok(())
+    })??;
     // A grid that clusters do not divide.
     let mut out = 0u64;
     let attributes = LaunchAttributes { cluster: Some([2, 1, 1]), ..Default::default() };

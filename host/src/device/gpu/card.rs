@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
+use cuda_std::launch::LaunchDims;
 use cust::context::Context;
 use cust::module::Module;
 use libcuda::{CaptureMode, DriverError, DriverVersion, Function, PtxFamily, ThreadCaptureMode};
@@ -91,6 +92,8 @@ pub struct Entry {
     pub waits: bool,
     /// The dynamic shared memory that it was allowed so far.
     shared_bytes: Mutex<u32>,
+    /// How many clusters run at once, of each shape that was asked for.
+    clusters: Mutex<HashMap<[u32; 3], u32>>,
 }
 
 // SAFETY: a function handle is a name for loaded code; the driver takes it from any thread, and the module that holds the
@@ -200,7 +203,8 @@ impl Card {
         let (raw, waits) = self.load(module, name)?;
         let mut functions = self.functions.write().unwrap_or_else(PoisonError::into_inner);
         // One for each kernel of the process, as the code itself; another thread may have been first.
-        let new = || &*Box::leak(Box::new(Entry { raw, waits, shared_bytes: Mutex::new(SHARED_WITHOUT_ASKING) }));
+        let shared_bytes = Mutex::new(SHARED_WITHOUT_ASKING);
+        let new = || &*Box::leak(Box::new(Entry { raw, waits, shared_bytes, clusters: Mutex::default() }));
         Ok(functions.entry(key).or_insert_with(new))
     }
 }
@@ -217,5 +221,29 @@ impl Entry {
             *allowed = bytes;
         }
         Ok(())
+    }
+
+    /// The launch with no more clusters along x than run at once, if it asks for that and the driver can tell.
+    pub fn resident(&self, context: &Context, dims: LaunchDims) -> Result<LaunchDims, DriverError> {
+        if !dims.resident {
+            return Ok(dims);
+        }
+        let mut clusters = self.clusters.lock().unwrap_or_else(PoisonError::into_inner);
+        let most = match clusters.get(&dims.cluster) {
+            Some(&most) => most,
+            None => {
+                // SAFETY: the handle came from the driver, and its module is loaded until the process ends.
+                let function = unsafe { Function::from_raw(self.raw) };
+                let _relaxed = ThreadCaptureMode::enter(CaptureMode::Relaxed)?;
+                let (threads, bytes) = (dims.threads(), dims.shared_bytes);
+                let active = libcuda::with_current(context, || function.active_clusters(dims.cluster, threads, bytes))?;
+                // Any number is right.
+                let most = active.map_or(u32::MAX, |active| active.max(1));
+                clusters.insert(dims.cluster, most);
+                most
+            }
+        };
+        let [x, y, z] = dims.grid;
+        Ok(LaunchDims { grid: [x.min(most.saturating_mul(dims.cluster[0])), y, z], ..dims })
     }
 }

@@ -206,7 +206,7 @@ impl Driver {
         kernel: &dyn LaunchArguments,
     ) -> Result<()> {
         let name = kernel.kernel().name;
-        let entry = self.entry(module, name, dims)?;
+        let (entry, dims) = self.entry(module, name, dims)?;
         let mut result = Ok(());
         kernel.with_params(&mut |params| {
             // SAFETY: the caller's.
@@ -261,14 +261,21 @@ impl Driver {
         self.told(result, || format!("copying {bytes} bytes on {}", self.card.name))
     }
 
-    /// The kernel, allowed as much shared memory as the launch asks for.
-    fn entry(&self, module: &'static KernelModule, name: &'static str, dims: LaunchDims) -> Result<&'static Entry> {
+    /// The kernel, allowed as much shared memory as the launch asks for, and the launch as this GPU makes it.
+    fn entry(
+        &self,
+        module: &'static KernelModule,
+        name: &'static str,
+        dims: LaunchDims,
+    ) -> Result<(&'static Entry, LaunchDims)> {
         let entry = self.card.function(module, name)?;
         if dims.shared_bytes > SHARED_WITHOUT_ASKING {
             let allowed = entry.allow_shared(&self.card.context, dims.shared_bytes);
             self.told(allowed, || format!("giving {name} {} bytes of shared memory", dims.shared_bytes))?;
         }
-        Ok(entry)
+        let dims =
+            self.told(entry.resident(&self.card.context, dims), || format!("asking how often {name} runs at once"))?;
+        Ok((entry, dims))
     }
 
     /// # Safety
@@ -280,12 +287,13 @@ impl Driver {
         kernel: &dyn LaunchArguments,
     ) -> Result<()> {
         let name = kernel.kernel().name;
-        let entry = self.entry(module, name, dims)?;
+        let (entry, dims) = self.entry(module, name, dims)?;
         self.launched.lock().unwrap_or_else(PoisonError::into_inner).note(name, dims);
         // Where a kernel waits for the grid before it by itself, its launch need not.
         let early = entry.waits
             && (self.card.captures_early || !self.told(self.stream.is_capturing(), || format!("launching {name}"))?);
-        let attributes = LaunchAttributes { programmatic_serialization: early, ..LaunchAttributes::default() };
+        let cluster = (dims.cluster != [1; 3]).then_some(dims.cluster);
+        let attributes = LaunchAttributes { programmatic_serialization: early, cluster };
         let mut result = Ok(());
         kernel.with_params(&mut |params| {
             // SAFETY: the launch type writes the parameters as the kernel declares them; the module is loaded until the

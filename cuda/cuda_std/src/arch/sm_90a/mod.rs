@@ -135,6 +135,18 @@ pub fn rank_in_cluster() -> u32 {
     rank
 }
 
+/// Blocks of a cluster along x and y; of a launch without clusters 1 each. PTX: `%cluster_nctaid` (PTX ISA, Special Registers).
+#[inline(always)]
+pub fn cluster_shape() -> [u32; 2] {
+    let (x, y): (u32, u32);
+    // SAFETY: reads special registers.
+    unsafe {
+        core::arch::asm!("mov.u32 {x}, %cluster_nctaid.x;", "mov.u32 {y}, %cluster_nctaid.y;",
+            x = out(reg32) x, y = out(reg32) y, options(pure, nomem, nostack, preserves_flags));
+    }
+    [x, y]
+}
+
 /// A barrier in shared memory (PTX ISA, Parallel Synchronization and Communication: `mbarrier`): a 64-bit word that
 /// turns a phase when so many threads have arrived and so many bytes have come.
 #[derive(Clone, Copy)]
