@@ -267,20 +267,22 @@ pub unsafe fn dense_dw_mma<T: Half, const TILE: u32>(
 }
 
 /// [`dense_forward`] on Hopper's tensor cores. `I` and `O` are multiples of [`wgmma::PIECE`], [`Shape::depth_per_split`] of
-/// [`wgmma::DEPTH`]. The grid is of clusters of [`wgmma::cluster`] blocks: any number does all tiles, but with `PARTS` there is
-/// one for each tile. The block has [`wgmma::shared_bytes`] of dynamic shared memory.
+/// [`wgmma::DEPTH`]. Clusters are of blocks one below the other (x) and side by side (y) which
+/// share what they copy ([`wgmma::may_share`]), and so is the grid: any number along x does all tiles, and y is one cluster's. With `PARTS`
+/// clusters are of as many blocks along x, one cluster for each tile. The block has [`wgmma::shared_bytes`] of dynamic shared memory.
+///
+/// `area` is what the launch makes, of the product's one or more: its tiles end where the product does, or are whole.
 ///
 /// `COLUMNS` and `ACROSS` make a tile ([`wgmma::tile`]). `PARTS` blocks of a cluster share its depth, [`Shape::depth_per_split`]
 /// each; `splits` is then 1.
 ///
 /// # Safety
 /// The module's; `N` and `I` are at least 1 too; the maps are of the operands, with the boxes of [`wgmma::operand_box`] for a tile's
-/// rows and columns (of these for the part that a block of [`wgmma::sharing`] brings), or for their [`wgmma::edge`], pieces swapped
+/// rows and columns, or for the part of them that a block brings, or for the [`wgmma::edge`] of what the area has of them, pieces swapped
 /// within 128 bytes.
 #[kernel(
     block = wgmma::BLOCK,
     min_blocks = 1,
-    cluster = wgmma::cluster(COLUMNS, ACROSS, PARTS),
     begins = "itself",
     only = "sm_90a",
     instances(
@@ -302,6 +304,7 @@ pub unsafe fn dense_forward_wgmma<T: Half, const COLUMNS: u32, const ACROSS: u32
     parts: Option<GlobalMut<f32>>,
     shape: Shape,
     splits: u32,
+    area: wgmma::Area,
     activation: u32,
     x_map: TensorMap,
     x_edge: TensorMap,
@@ -312,7 +315,7 @@ pub unsafe fn dense_forward_wgmma<T: Half, const COLUMNS: u32, const ACROSS: u32
     let epilogue = Epilogue { out: y, beta: 0.0, z, b, alpha, activation };
     let maps = [[x_map, x_edge], [w_map, w_edge]];
     // SAFETY: the module's contract.
-    unsafe { wgmma::product::<T, COLUMNS, ACROSS, PARTS, true, true>(maps, epilogue, parts, shape, splits) }
+    unsafe { wgmma::product::<T, COLUMNS, ACROSS, PARTS, true, true>(maps, epilogue, parts, shape, splits, Some(area)) }
 }
 
 /// [`dense_dx`] on Hopper's tensor cores, as [`dense_forward_wgmma`].
@@ -322,7 +325,6 @@ pub unsafe fn dense_forward_wgmma<T: Half, const COLUMNS: u32, const ACROSS: u32
 #[kernel(
     block = wgmma::BLOCK,
     min_blocks = 1,
-    cluster = wgmma::cluster(COLUMNS, ACROSS, PARTS),
     begins = "itself",
     only = "sm_90a",
     instances(
@@ -341,6 +343,7 @@ pub unsafe fn dense_dx_wgmma<T: Half, const COLUMNS: u32, const ACROSS: u32, con
     parts: Option<GlobalMut<f32>>,
     shape: Shape,
     splits: u32,
+    area: wgmma::Area,
     beta: f32,
     dz_map: TensorMap,
     dz_edge: TensorMap,
@@ -350,7 +353,8 @@ pub unsafe fn dense_dx_wgmma<T: Half, const COLUMNS: u32, const ACROSS: u32, con
     let maps = [[dz_map, dz_edge], [w_map, w_map]];
     // SAFETY: the module's contract.
     unsafe {
-        wgmma::product::<T, COLUMNS, ACROSS, PARTS, true, false>(maps, Epilogue::sum(dx, beta), parts, shape, splits)
+        let epilogue = Epilogue::sum(dx, beta);
+        wgmma::product::<T, COLUMNS, ACROSS, PARTS, true, false>(maps, epilogue, parts, shape, splits, Some(area))
     }
 }
 
@@ -361,7 +365,6 @@ pub unsafe fn dense_dx_wgmma<T: Half, const COLUMNS: u32, const ACROSS: u32, con
 #[kernel(
     block = wgmma::BLOCK,
     min_blocks = 1,
-    cluster = wgmma::cluster(COLUMNS, ACROSS, PARTS),
     begins = "itself",
     only = "sm_90a",
     instances(
@@ -380,6 +383,7 @@ pub unsafe fn dense_dw_wgmma<T: Half, const COLUMNS: u32, const ACROSS: u32, con
     parts: Option<GlobalMut<f32>>,
     shape: Shape,
     splits: u32,
+    area: wgmma::Area,
     beta: f32,
     dz_map: TensorMap,
     x_map: TensorMap,
@@ -388,7 +392,8 @@ pub unsafe fn dense_dw_wgmma<T: Half, const COLUMNS: u32, const ACROSS: u32, con
     let maps = [[dz_map, dz_map], [x_map, x_map]];
     // SAFETY: the module's contract.
     unsafe {
-        wgmma::product::<T, COLUMNS, ACROSS, PARTS, false, false>(maps, Epilogue::sum(dw, beta), parts, shape, splits)
+        let epilogue = Epilogue::sum(dw, beta);
+        wgmma::product::<T, COLUMNS, ACROSS, PARTS, false, false>(maps, epilogue, parts, shape, splits, Some(area))
     }
 }
 

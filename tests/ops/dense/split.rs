@@ -231,7 +231,7 @@ pub fn cut([rows, columns, depth]: [usize; 3], splits: u32) -> (Shape, u32) {
 /// The map of all parts of a matrix.
 pub fn map(gpu: &Gpu, parts: &Parts, side: u32, inner: bool) -> Result<TensorMap, Failed> {
     let [rows, columns] = parts.sizes.padded_each();
-    Ok(gpu.tensor_map(&Halves(&parts.words), [PARTS * rows, columns], operand_box(side, inner))?)
+    Ok(gpu.tensor_map(&Halves(&parts.words), [PARTS * rows, columns], operand_box(side, inner, 1))?)
 }
 
 pub fn shape_of(matrix: &Tensor<f32>) -> [usize; 2] {

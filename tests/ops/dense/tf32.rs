@@ -6,7 +6,7 @@ use cuda_std::tensor_map::TensorMap;
 use ferrolayer::device::GpuBuffer;
 use ferrolayer::ops::dense::Precision;
 use kernels::dense::tf32::{BLOCK, BLOCKS, DEPTH, DenseTf32, DenseTf32Turn, DenseTf32Turning, PIECE, operand_box};
-use kernels::dense::wgmma::{self, ROWS, cluster, edge, sharing};
+use kernels::dense::wgmma::{self, ROWS, edge};
 use kernels::dense::{IDENTITY, Shape, Sizes};
 
 use super::launches::{OP, buffer, finish, gpu};
@@ -99,7 +99,7 @@ impl Case {
 
     /// For whole boxes of a side, and for the matrix's edge.
     fn maps(&self, device: &Device, matrix: &Tensor<f32>, side: u32) -> Result<[TensorMap; 2], Failed> {
-        let map = |side| self.map(device, matrix, operand_box(side, true));
+        let map = |side| self.map(device, matrix, operand_box(side, true, 1));
         Ok([map(side)?, map(edge(matrix.shape()[0] as u32, side))?])
     }
 
@@ -143,19 +143,21 @@ where
     for<'a> DenseTf32<'a, COLUMNS, PARTS>: Launch,
 {
     for sizes in around(ROWS as usize, COLUMNS as usize, false) {
-        for splits in if PARTS > 1 { vec![1] } else { vec![1, 3] } {
+        // Parts, and blocks one below the other that share what they copy of the columns.
+        for (splits, down) in if PARTS > 1 { vec![(1, 1)] } else { vec![(1, 1), (3, 1), (1, 2), (3, 2)] } {
             let mut case = Case::new(device, sizes, splits, Lies::Straight)?;
             if PARTS > 1 {
                 case.shape.depth_per_split = case.shape.depth.div_ceil(PARTS).next_multiple_of(DEPTH);
             }
             let [a_map, a_edge] = case.maps(device, &case.a, ROWS)?;
-            let [b_map, b_edge] = case.maps(device, &case.b, COLUMNS / sharing(COLUMNS, 1, PARTS))?;
+            let [b_map, b_edge] = case.maps(device, &case.b, COLUMNS / down)?;
             let (shape, splits) = (case.shape, case.splits);
-            let tiles =
-                shape.rows.div_ceil(ROWS * sharing(COLUMNS, 1, PARTS)) * shape.columns.div_ceil(COLUMNS) * splits;
+            let tiles = shape.rows.div_ceil(ROWS * down) * shape.columns.div_ceil(COLUMNS) * splits;
             // Fewer blocks than tiles where a block may take several.
             let clusters = if PARTS > 1 { tiles } else { tiles.div_ceil(2) };
-            let dims = LaunchDims::new(clusters * cluster(COLUMNS, 1, PARTS), wgmma::BLOCK)
+            let cluster = PARTS.max(down);
+            let dims = LaunchDims::new(clusters * cluster, wgmma::BLOCK)
+                .with_cluster(cluster)
                 .with_shared(wgmma::shared_bytes(COLUMNS, 1, PARTS));
             let kernel = DenseTf32::<COLUMNS, PARTS> {
                 a: buffer(&case.a)?,
@@ -198,19 +200,20 @@ where
         shapes.extend([[132, 260, 35], [140, 68, 333]]);
     }
     for sizes in shapes {
-        for splits in [1, 3] {
+        for (splits, sharing) in [(1, 1), (3, 1), (1, 2), (3, 2)] {
             let mut case = Case::new(device, sizes, splits, lies)?;
             let (left, right) = if TURNED { (&case.b, &case.a) } else { (&case.a, &case.b) };
-            let a_map = case.map(device, left, operand_box(ROWS, false))?;
+            let a_map = case.map(device, left, operand_box(ROWS, false, 1))?;
             let [b_map, b_edge] = if BOTH {
-                [case.map(device, right, operand_box(SIDE, false))?; 2]
+                [case.map(device, right, operand_box(SIDE, false, sharing))?; 2]
             } else {
-                case.maps(device, right, SIDE / sharing(SIDE, 1, 1))?
+                case.maps(device, right, SIDE / sharing)?
             };
             let (Shape { rows, columns, .. }, splits) = (case.shape, case.splits);
             let [down, across] = if TURNED { [columns, rows] } else { [rows, columns] };
-            let clusters = (down.div_ceil(ROWS * sharing(SIDE, 1, 1)) * across.div_ceil(SIDE) * splits).div_ceil(2);
-            let dims = LaunchDims::new(clusters * cluster(SIDE, 1, 1), wgmma::BLOCK)
+            let clusters = (down.div_ceil(ROWS * sharing) * across.div_ceil(SIDE) * splits).div_ceil(2);
+            let dims = LaunchDims::new(clusters * sharing, wgmma::BLOCK)
+                .with_cluster(sharing)
                 .with_shared(wgmma::shared_bytes(SIDE, 1, 1));
             let kernel = DenseTf32Turning::<SIDE, TURNED, BOTH> {
                 a: buffer(left)?,

@@ -13,7 +13,7 @@ use kernels::dense::{
 };
 
 pub(super) use self::choice::{Choice, Question};
-pub(super) use self::tf32::Way;
+pub(super) use self::tf32::{Way, tf32_sharing};
 use crate::device::tiles;
 
 /// Multiprocessors that a cut should keep busy: those of an H100 or H200. Any number is right; on a smaller GPU the
@@ -38,11 +38,12 @@ pub(super) enum Tile {
     TensorLarge,
     TensorSmall,
     /// Of two warpgroups with so many columns each, so many of them side by side ([`wgmma::tile`]); the depth shared by so many
-    /// blocks, which are a cluster.
+    /// blocks, which are a cluster; or what is copied by so many one below the other and side by side.
     Hopper {
         columns: u32,
         across: u32,
         together: u32,
+        sharing: [u32; 2],
     },
     /// Of operands in parts.
     Split,
@@ -117,6 +118,17 @@ pub(super) struct Plan {
     pub tile: Tile,
     pub splits: u32,
     pub shape: Shape,
+    /// What another launch makes, of Hopper's.
+    pub rest: Option<Rest>,
+}
+
+/// The last rows of a product, or its last columns, by tiles of their own: where all by the same would leave a last wave with few.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rest {
+    pub tile: Tile,
+    pub depth_per_split: u32,
+    /// The first of the rows, and of the columns: one of them is 0.
+    pub first: [u32; 2],
 }
 
 impl Plan {
@@ -181,7 +193,7 @@ impl Plan {
     fn cut(tile: Tile, [rows, columns, depth]: [u32; 3], splits: u32, slice: u32) -> Self {
         let depth_per_split = depth.div_ceil(splits).next_multiple_of(slice).max(slice);
         let splits = depth.div_ceil(depth_per_split).max(1);
-        Self { tile, splits, shape: Shape { rows, columns, depth, depth_per_split } }
+        Self { tile, splits, shape: Shape { rows, columns, depth, depth_per_split }, rest: None }
     }
 
     /// The grid and the block.
@@ -235,11 +247,22 @@ impl Plan {
             (_, Tile::Hopper { together: n @ 2.., .. } | Tile::Tf32 { together: n @ 2.., .. }) => {
                 format!("the depth shared by {n} blocks of a cluster, {depth_per_split} each, so that more blocks run")
             }
+            (1, Tile::Hopper { sharing: [down, across], .. }) if down * across > 1 => {
+                format!("the depth in one part, what is copied shared by clusters of {down}x{across} tiles")
+            }
             (_, Tile::Ffma { shared: n @ 1.., .. }) => format!("the slices of the last {n} shared out evenly"),
             (1, _) => "the depth in one part".to_owned(),
             (n, _) => format!("the depth in {n} parts of {depth_per_split}, so that more blocks run"),
         };
-        format!("{rows}x{columns} sums over {depth} by {tile}; {parts}")
+        let rest = match self.rest {
+            None => String::new(),
+            Some(Rest { tile, first: [row, column], .. }) => {
+                let (what, first) = if row > 0 { ("rows", row) } else { ("columns", column) };
+                let (rows, columns) = (tile.rows(), tile.columns());
+                format!("; {what} from {first} on in tiles of {rows}x{columns}, so that no wave has few tiles")
+            }
+        };
+        format!("{rows}x{columns} sums over {depth} by {tile}; {parts}{rest}")
     }
 
     /// Whether the depth is in more than one part, of all tiles or of some.

@@ -28,9 +28,9 @@ pub const DEPTH: u32 = 32;
 pub const PIECE: u32 = 4;
 
 /// Rows and columns, as they lie in memory, of the box of an operand's matrix that one copy brings: of `across` rows or columns
-/// of a tile.
-pub const fn operand_box(across: u32, depth_inner: bool) -> [u32; 2] {
-    if depth_inner { [across, DEPTH] } else { [DEPTH, 32] }
+/// of a tile, of which `blocks` bring a part each.
+pub const fn operand_box(across: u32, depth_inner: bool, blocks: u32) -> [u32; 2] {
+    if depth_inner { [across / blocks, DEPTH] } else { [DEPTH / blocks, 32] }
 }
 
 /// Rows and columns of a warp's tile.
@@ -122,7 +122,6 @@ pub unsafe fn dense_tf32_turn(matrix: Global<f32>, turned: GlobalMut<f32>, sizes
 #[kernel(
     block = super::wgmma::BLOCK,
     min_blocks = 1,
-    cluster = super::wgmma::cluster(COLUMNS, 1, PARTS),
     begins = "itself",
     only = "sm_90a",
     instances((COLUMNS, PARTS) = [(64, 1), (64, 2), (64, 4), (128, 1), (128, 2), (128, 4), (192, 1), (256, 1)])
@@ -153,6 +152,7 @@ pub unsafe fn dense_tf32<const COLUMNS: u32, const PARTS: u32>(
             parts,
             shape,
             splits,
+            None,
         )
     }
 }
@@ -166,7 +166,6 @@ pub unsafe fn dense_tf32<const COLUMNS: u32, const PARTS: u32>(
 #[kernel(
     block = super::wgmma::BLOCK,
     min_blocks = 1,
-    cluster = super::wgmma::cluster(COLUMNS, 1, 1),
     begins = "itself",
     only = "sm_90a",
     instances((COLUMNS, TURNED, BOTH) = [

@@ -22,7 +22,7 @@ use super::super::wgmma::copy::{Operand, prefetch};
 use super::super::wgmma::element::{Factor, Tf32};
 use super::super::wgmma::order::Order;
 use super::super::wgmma::ring::{Place, Ring};
-use super::super::wgmma::{self, ROWS, cluster, copy};
+use super::super::wgmma::{self, ROWS, copy};
 use super::DEPTH;
 
 /// Registers of each thread of the copying warpgroup, and of the multiplying ones. All together are a multiprocessor's. Where copying warps turn
@@ -60,7 +60,7 @@ pub unsafe fn product<const COLUMNS: u32, const TURNED: bool, const BOTH: bool>(
     splits: u32,
 ) {
     let ring = Ring::<bf16, COLUMNS, 1, 1>::new();
-    let order = Order::<COLUMNS, 1, 1>::new(Tf32::in_halves(store.shape), splits);
+    let order = Order::<COLUMNS, 1, 1>::of_all(Tf32::in_halves(store.shape), splits, ring.cluster);
     let thread = thread::thread_idx_x();
     // SAFETY: the protocol of the module `wgmma`.
     unsafe {
@@ -74,7 +74,7 @@ pub unsafe fn product<const COLUMNS: u32, const TURNED: bool, const BOTH: bool>(
             }
             ring.init();
         }
-        if cluster(COLUMNS, 1, 1) > 1 {
+        if ring.cluster.sharers() > 1 {
             meet_cluster();
         } else {
             thread::sync_threads();

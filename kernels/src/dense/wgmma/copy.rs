@@ -4,14 +4,15 @@
 //! matrix ends in has fewer boxes, or, where the depth is innermost, a box with fewer rows, for which there is a map of its own.
 //! Shared memory keeps there what it had: it is multiplied into sums that are outside too. (Outside of the depth zeros are needed.)
 
-use cuda_std::arch::sm_90a::{MBarrier, copy_box_in, copy_box_in_cluster, prefetch_tensor_map, rank_in_cluster};
+use cuda_std::arch::sm_90a::{MBarrier, copy_box_in, copy_box_in_cluster, prefetch_tensor_map};
 use cuda_std::grid;
 use cuda_std::prelude::*;
 
+use super::cluster::Cluster;
 use super::element::Factor;
 use super::order::Order;
 use super::ring::{Place, Ring};
-use super::{DEPTH, SWAPPED, sharing, stage, stages, tile as sides};
+use super::{DEPTH, SWAPPED, stage, stages, tile as sides};
 
 /// An operand's matrix, as copies see it.
 #[derive(Clone, Copy)]
@@ -31,52 +32,85 @@ pub fn prefetch<const DEPTH_INNER: bool>([whole, edge]: [TensorMap; 2]) {
     }
 }
 
-/// What copies bring of one side of a tile, for each slice.
+/// What the block brings of one side of a tile, for each slice.
 #[derive(Clone, Copy)]
 struct Side<const DEPTH_INNER: bool> {
     map: TensorMap,
-    first: u32,
     /// Rows, or columns, of its boxes together; each takes 128 bytes.
     copied: u32,
+    /// The same of all blocks that bring the side together.
+    of_all: u32,
+    /// Where it begins: rows, or columns, and the depth from a slice's first on.
+    first: u32,
+    deeper: u32,
+    /// Elements from the side's place in a stage to that of what the block brings.
+    offset: u32,
+    /// For which blocks of the cluster: none where it is for this one alone.
+    blocks: u16,
 }
 
 impl<const DEPTH_INNER: bool> Side<DEPTH_INNER> {
-    /// Of `side` rows, or columns, from `first` on.
+    /// Of `side` rows, or columns, from `first` on: part `part` of so many (their logarithm to base 2), for `blocks`.
     #[inline(always)]
-    fn new<T: Factor>(Operand { maps: [whole, edge], count }: Operand, side: u32, first: u32) -> Self {
-        let inside = count.saturating_sub(first).min(side);
-        let copied = inside.next_multiple_of(if DEPTH_INNER { SWAPPED } else { 64 / T::HALVES });
-        Self { map: if DEPTH_INNER && copied < side { edge } else { whole }, first, copied }
+    fn new<T: Factor>(
+        Operand { maps: [whole, edge], count }: Operand,
+        side: u32,
+        first: u32,
+        [part, parts]: [u32; 2],
+        blocks: u16,
+    ) -> Self {
+        // Rows or columns that there are of so many from one on, in boxes.
+        let there = |first: u32, side: u32| {
+            let inside = count.saturating_sub(first).min(side);
+            inside.next_multiple_of(if DEPTH_INNER { SWAPPED } else { 64 / T::HALVES })
+        };
+        let of_all = there(first, side);
+        let blocks = if parts > 0 { blocks } else { 0 };
+        if DEPTH_INNER {
+            let each = side >> parts;
+            let before = part * each;
+            let copied = there(first + before, each);
+            let map = if copied < each { edge } else { whole };
+            Self { map, copied, of_all, first: first + before, deeper: 0, offset: before * DEPTH, blocks }
+        } else {
+            // Of each box a part of the depth.
+            let each = DEPTH >> parts;
+            let before = part * each;
+            Self { map: whole, copied: of_all, of_all, first, deeper: before, offset: before * 64 / T::HALVES, blocks }
+        }
     }
 
-    /// Brings one slice, at `depth`, to so many blocks of the cluster.
+    /// Brings one slice, at `depth`, to the blocks.
     ///
     /// # Safety
     /// `slice` is the side's place in a stage that nobody uses, the barrier that stage's; the maps are of boxes as
     /// [`operand_box`](super::operand_box) says.
     #[inline(always)]
-    unsafe fn bring<T: Factor>(self, slice: Shared<T::Half>, depth: u32, full: MBarrier, blocks: u32) {
-        let Self { map, first, copied } = self;
+    unsafe fn bring<T: Factor>(self, slice: Shared<T::Half>, depth: u32, full: MBarrier) {
+        let Self { map, copied, first, deeper, offset, blocks, .. } = self;
         let copy = |slice, place| {
             // SAFETY: the caller's; the boxes are inside of the side's place.
             unsafe {
-                if blocks > 1 {
-                    copy_box_in_cluster(slice, map, place, full, (1 << blocks) - 1);
+                if blocks != 0 {
+                    copy_box_in_cluster(slice, map, place, full, blocks);
                 } else {
                     copy_box_in(slice, map, place, full);
                 }
             }
         };
+        let depth = (depth + deeper) / T::HALVES;
+        // SAFETY: inside the side's place.
+        let slice = unsafe { slice.offset(offset) };
         if DEPTH_INNER {
             if copied > 0 {
-                copy(slice, [depth / T::HALVES, first]);
+                copy(slice, [depth, first]);
             }
         } else {
             let mut across = 0;
             while across < copied {
                 // SAFETY: inside the side's place.
                 let slice = unsafe { slice.offset(across * DEPTH) };
-                copy(slice, [first + across, depth / T::HALVES]);
+                copy(slice, [first + across, depth]);
                 across += 64 / T::HALVES;
             }
         }
@@ -101,17 +135,15 @@ pub unsafe fn run<
     mut order: Order<COLUMNS, ACROSS, PARTS>,
 ) {
     let [rows, columns] = sides(COLUMNS, ACROSS);
-    // What the block brings of the columns, for the whole cluster.
-    let blocks = sharing(COLUMNS, ACROSS, PARTS);
-    let (part, of_columns) =
-        if blocks > 1 { (rank_in_cluster() * (columns / blocks), columns / blocks) } else { (0, columns) };
+    // Blocks one below the other have the same columns, those side by side the same rows.
+    let Cluster { blocks: [down, beside], place: [place_down, place_beside] } = ring.cluster;
+    let [same_rows, same_columns] = ring.cluster.masks();
     let mut place = Place::<COLUMNS, ACROSS, PARTS>::START;
     let mut next = order.next();
     grid::begin();
     while let Some(tile) = next {
-        let left = Side::<A_DEPTH_INNER>::new::<T>(a, rows, tile.row);
-        let right = Side::<B_DEPTH_INNER>::new::<T>(b, of_columns, tile.column + part);
-        let all_columns = Side::<B_DEPTH_INNER>::new::<T>(b, columns, tile.column).copied;
+        let left = Side::<A_DEPTH_INNER>::new::<T>(a, rows, tile.row, [place_beside, beside], same_rows);
+        let right = Side::<B_DEPTH_INNER>::new::<T>(b, columns, tile.column, [place_down, down], same_columns);
         let mut depth = tile.depth;
         let mut slices = tile.slices;
         while slices > 0 {
@@ -120,10 +152,10 @@ pub unsafe fn run<
             // arrived. The bytes are those of the boxes, outside of the depth too.
             unsafe {
                 ring.empty(place.stage).wait(place.parity ^ 1);
-                full.arrive_expecting(2 * DEPTH * (left.copied + all_columns));
+                full.arrive_expecting(2 * DEPTH * (left.of_all + right.of_all));
                 let slice = ring.slices().offset(place.stage * stage(COLUMNS, ACROSS));
-                left.bring::<T>(slice, depth, full, 1);
-                right.bring::<T>(slice.offset((rows + part) * DEPTH), depth, full, blocks);
+                left.bring::<T>(slice, depth, full);
+                right.bring::<T>(slice.offset(rows * DEPTH), depth, full);
             }
             place = place.next();
             depth += DEPTH;
@@ -131,7 +163,7 @@ pub unsafe fn run<
         }
         next = order.next();
     }
-    if blocks > 1 {
+    if ring.cluster.sharers() > 1 {
         // Until the other blocks' warps have arrived for the last time: they do so here.
         let mut stage = 0;
         while stage < stages(COLUMNS, ACROSS, PARTS) {

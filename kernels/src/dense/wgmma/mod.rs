@@ -22,12 +22,15 @@
 //! sides go round the ring at the same places, so that a phase's parity says which time round it is. Warps that multiply
 //! meet in `wgmma` alone; each stores its own 16 rows.
 //!
-//! **Clusters.** Two blocks with tiles one below the other bring the columns' slices together, each a half for both
-//! ([`sharing`]): less comes out of the L2 cache, most where rows are not whole lines of it. A stage is then empty when the
-//! warps of both are done with it. Or two or four blocks share the depth of one tile, of which there are then too few to
-//! fill the GPU: each copies its sums into the others' shared memory, to each a share of the columns, and adds the sums of
+//! **Clusters.** Blocks with tiles one below the other bring the columns' slices together, each a part for all, and blocks with
+//! tiles side by side the rows' (`cluster.rs`): less comes out of the L2 cache, most where rows are not whole lines of it. A
+//! stage is then empty when the warps of all that share it are done with it. Or two or four blocks share the depth of one tile, of which
+//! there are then too few to fill the GPU: each copies its sums into the others' shared memory, to each a share of the columns, and adds the sums of
 //! its own share in the order of the blocks. A warp's sums go by one bulk copy to each block, by way of the ring, which is no
 //! longer needed; at the other end the same warp waits for them, and no thread for all memory of a block.
+//!
+//! **Areas.** A launch makes all of a product or its first or last rows or columns ([`Area`]): what would be the few tiles of a last wave
+//! can be another launch's, by smaller tiles or with their depth shared.
 //!
 //! **Edges.** Beyond the depth copies bring zeros. Beyond the rows or columns nothing is copied ([`edge`]), so that what is multiplied
 //! there is anything; nothing of it is stored.
@@ -36,6 +39,8 @@
 //!
 //! A slice of 256 columns takes as many clocks of the tensor cores as of shared memory, of fewer columns more of shared
 //! memory; large products draw so much power that the clock falls.
+
+use cuda_std::prelude::*;
 
 use super::LARGE;
 
@@ -75,14 +80,37 @@ pub const fn stages(columns: u32, across: u32, parts: u32) -> u32 {
     if stages < MOST_STAGES { stages } else { MOST_STAGES }
 }
 
-/// Blocks of a cluster: those that share a tile's depth, or [`sharing`].
-pub const fn cluster(columns: u32, across: u32, parts: u32) -> u32 {
-    if parts > 1 { parts } else { sharing(columns, across, parts) }
+/// Whether so many blocks of a cluster, one below the other and side by side, can share what they copy of such tiles: powers of two up to 4, by
+/// which parts of a side are whole rows of those within which pieces are swapped.
+pub const fn may_share(columns: u32, across: u32, [down, beside]: [u32; 2]) -> bool {
+    let [rows, columns] = tile(columns, across);
+    let whole = (columns / SWAPPED).is_multiple_of(down) && (rows / SWAPPED).is_multiple_of(beside);
+    whole && matches!(down, 1 | 2 | 4) && matches!(beside, 1 | 2 | 4)
 }
 
-/// Blocks that take tiles one below the other, and bring the columns' slices together, each a part for all.
-pub const fn sharing(columns: u32, across: u32, parts: u32) -> u32 {
-    if across == 1 && parts == 1 && (columns == 128 || columns == 256) { 2 } else { 1 }
+/// The part of a product that a launch makes: whole tiles from a row and a column on.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Area {
+    /// Its first row.
+    pub row: u32,
+    /// Its first column, a multiple of [`PIECE`].
+    pub column: u32,
+    /// Tiles one below the other, those of a cluster's blocks that share what they copy counted as one.
+    pub down: u32,
+    /// Tiles side by side, counted alike.
+    pub across: u32,
+}
+
+// SAFETY: `repr(C)` with only `u32` inside: no padding, no pointers, the same layout on host and device.
+unsafe impl KernelParam for Area {}
+
+impl Area {
+    /// From a row and a column on to the product's last ones, by clusters whose tiles have these sides together.
+    #[inline(always)]
+    pub const fn from([row, column]: [u32; 2], [rows, columns]: [u32; 2], [down, across]: [u32; 2]) -> Self {
+        Self { row, column, down: (rows - row).div_ceil(down), across: (columns - column).div_ceil(across) }
+    }
 }
 
 /// Shared memory of a block, in bytes: the stages, room for results, two barriers a stage and one for each warp's sums.
@@ -92,9 +120,9 @@ pub const fn shared_bytes(columns: u32, across: u32, parts: u32) -> u32 {
 }
 
 /// Rows and columns, as they lie in memory, of the box of an operand's matrix that one copy brings: of `across` rows or columns
-/// of a tile.
-pub const fn operand_box(across: u32, depth_inner: bool) -> [u32; 2] {
-    if depth_inner { [across, DEPTH] } else { [DEPTH, 64] }
+/// of a tile, of which `blocks` bring a part each.
+pub const fn operand_box(across: u32, depth_inner: bool, blocks: u32) -> [u32; 2] {
+    if depth_inner { [across / blocks, DEPTH] } else { [DEPTH / blocks, 64] }
 }
 
 /// Rows of the boxes in which a matrix of so many rows ends whose depth is innermost, of whole boxes of `side` rows, or columns:
@@ -115,6 +143,8 @@ const fn out(columns: u32, parts: u32) -> u32 {
     if parts == 1 { WARPS * STORED * WARP_ROWS } else { 2 * WARPS * WARP_ROWS * columns }
 }
 
+#[cfg(all(target_arch = "nvptx64", target_feature = "sm_90a"))]
+mod cluster;
 #[cfg(all(target_arch = "nvptx64", target_feature = "sm_90a"))]
 pub(super) mod copy;
 #[cfg(all(target_arch = "nvptx64", target_feature = "sm_90a"))]

@@ -8,33 +8,38 @@ use cuda_std::prelude::*;
 
 use super::super::order::{GROUP, Tile, divide};
 use super::super::product::Shape;
-use super::{DEPTH, cluster, sharing, tile};
+use super::cluster::Cluster;
+use super::{Area, DEPTH, tile};
 
 /// All that a launch has to do, and how far a thread has come with the block's part of it.
 #[derive(Clone, Copy)]
 pub struct Order<const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> {
     shape: Shape,
-    down: u32,
-    across: u32,
-    /// Tiles of all parts.
+    cluster: Cluster,
+    area: Area,
+    /// Clusters' tiles of all parts.
     count: u32,
-    /// The block's next.
+    /// The block's next, and from one to the one after.
     number: u32,
+    step: u32,
 }
 
 impl<const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> Order<COLUMNS, ACROSS, PARTS> {
-    /// Rows of a cluster's tiles.
-    const ROWS: u32 = tile(COLUMNS, ACROSS)[0] * sharing(COLUMNS, ACROSS, PARTS);
-    /// Columns of a tile.
-    const COLUMNS: u32 = tile(COLUMNS, ACROSS)[1];
-    /// Rows of clusters' tiles that blocks which run at the same time take.
-    const GROUP: u32 = GROUP / sharing(COLUMNS, ACROSS, PARTS);
-
     #[inline(always)]
-    pub fn new(shape: Shape, splits: u32) -> Self {
-        let (down, across) = (shape.rows.div_ceil(Self::ROWS), shape.columns.div_ceil(Self::COLUMNS));
-        let number = thread::block_idx_x() / cluster(COLUMNS, ACROSS, PARTS);
-        Self { shape, down, across, count: down * across * splits, number }
+    pub fn new(shape: Shape, splits: u32, cluster: Cluster, area: Area) -> Self {
+        let together = if PARTS > 1 { PARTS.trailing_zeros() } else { cluster.blocks[0] };
+        let [number, step] = [thread::block_idx_x() >> together, thread::grid_dim_x() >> together];
+        Self { shape, cluster, area, count: area.down * area.across * splits, number, step }
+    }
+
+    /// Of the whole product.
+    #[inline(always)]
+    pub fn of_all(shape: Shape, splits: u32, cluster: Cluster) -> Self {
+        let ([rows, columns], [below, beside]) = (tile(COLUMNS, ACROSS), cluster.blocks);
+        let whole = |tiles: u32, blocks: u32| (tiles + (1 << blocks) - 1) >> blocks;
+        let down = whole(shape.rows.div_ceil(rows), below);
+        let across = whole(shape.columns.div_ceil(columns), beside);
+        Self::new(shape, splits, cluster, Area { row: 0, column: 0, down, across })
     }
 
     /// The block's next tile: the same ones in the same order in every thread.
@@ -44,22 +49,28 @@ impl<const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> Order<COLUMNS, ACR
             return None;
         }
         let tile = self.tile(self.number);
-        self.number += thread::grid_dim_x() / cluster(COLUMNS, ACROSS, PARTS);
+        self.number += self.step;
         Some(tile)
     }
 
     #[inline(always)]
     fn tile(self, number: u32) -> Tile {
-        let Self { shape, down, across, .. } = self;
-        let rank = if cluster(COLUMNS, ACROSS, PARTS) > 1 { rank_in_cluster() } else { 0 };
-        let (split, number) = if PARTS > 1 { (rank, number) } else { divide(number, down * across) };
-        let (group, within) = divide(number, Self::GROUP * across);
-        let first = group * Self::GROUP;
-        let (column, row) = divide(within, Self::GROUP.min(down - first));
+        let Self { shape, cluster, area: Area { row: first_row, column: first_column, down, across }, .. } = self;
+        let ([below, beside], [place, place_beside]) = (cluster.blocks, cluster.place);
+        // The first tile is found before the first copy, which all wait for: mostly nothing is divided but once.
+        let divide_larger = |a: u32, b: u32| if a < b { (0, a) } else { divide(a, b) };
+        let (split, number) =
+            if PARTS > 1 { (rank_in_cluster(), number) } else { divide_larger(number, down * across) };
+        // Rows of clusters' tiles that blocks which run at the same time take.
+        let rows = GROUP >> below;
+        let (group, within) = divide_larger(number, rows * across);
+        let first = group * rows;
+        let (column, row) = divide(within, rows.min(down - first));
         let depth = split * shape.depth_per_split;
         let slices = shape.depth.saturating_sub(depth).min(shape.depth_per_split).div_ceil(DEPTH);
-        let row = (first + row) * Self::ROWS
-            + if sharing(COLUMNS, ACROSS, PARTS) > 1 { rank * tile(COLUMNS, ACROSS)[0] } else { 0 };
-        Tile { row, column: column * Self::COLUMNS, split, depth, slices }
+        let [rows, columns] = tile(COLUMNS, ACROSS);
+        let row = first_row + (((first + row) << below) + place) * rows;
+        let column = first_column + ((column << beside) + place_beside) * columns;
+        Tile { row, column, split, depth, slices }
     }
 }

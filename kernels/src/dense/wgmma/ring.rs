@@ -4,13 +4,15 @@ use cuda_std::arch::sm_80::Half;
 use cuda_std::arch::sm_90a::{MBarrier, fence_barrier_init};
 use cuda_std::prelude::*;
 
-use super::{WARPS, out, sharing, stage, stages};
+use super::cluster::Cluster;
+use super::{WARPS, out, stage, stages};
 
 /// A block's shared memory.
 #[derive(Clone, Copy)]
 pub struct Ring<T, const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> {
     shared: Shared<T>,
     barriers: Shared<u64>,
+    pub cluster: Cluster,
 }
 
 impl<T: Half, const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> Ring<T, COLUMNS, ACROSS, PARTS> {
@@ -20,7 +22,7 @@ impl<T: Half, const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> Ring<T, C
         let stages = stages(COLUMNS, ACROSS, PARTS) * stage(COLUMNS, ACROSS);
         // SAFETY: inside the block's shared memory.
         let barriers = unsafe { shared.offset(stages + out(COLUMNS, PARTS)) };
-        Self { shared, barriers: barriers.cast() }
+        Self { shared, barriers: barriers.cast(), cluster: Cluster::here::<PARTS>() }
     }
 
     /// Makes the barriers ready.
@@ -34,7 +36,7 @@ impl<T: Half, const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> Ring<T, C
             // SAFETY: the caller's.
             unsafe {
                 self.full(stage).init(1);
-                self.empty(stage).init(WARPS * sharing(COLUMNS, ACROSS, PARTS));
+                self.empty(stage).init(WARPS * self.cluster.sharers());
             }
             stage += 1;
         }
@@ -104,14 +106,12 @@ impl<T: Half, const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> Ring<T, C
     /// All lanes, each with its number; the protocol of the module above.
     #[inline(always)]
     pub unsafe fn release(self, stage: u32, lane: u32) {
-        if lane < sharing(COLUMNS, ACROSS, PARTS) {
-            // SAFETY: the caller's; a block's copying thread waits for all arrivals before it ends.
-            unsafe {
-                if sharing(COLUMNS, ACROSS, PARTS) > 1 {
-                    self.empty(stage).arrive_in(lane);
-                } else {
-                    self.empty(stage).arrive();
-                }
+        // SAFETY: the caller's; a block's copying thread waits for all arrivals before it ends.
+        unsafe {
+            if lane == 0 {
+                self.empty(stage).arrive();
+            } else if lane < self.cluster.sharers() {
+                self.empty(stage).arrive_in(self.cluster.sharer(lane));
             }
         }
     }

@@ -7,7 +7,7 @@ use std::fmt::{Display, Formatter};
 use kernels::dense::Shape;
 use kernels::dense::mma::PIECE;
 
-use super::{Plan, Tile, Way};
+use super::{Plan, Rest, Tile, Way};
 use crate::DType;
 use crate::ops::dense::Precision;
 use crate::ops::dense::gpu::Product;
@@ -61,6 +61,7 @@ impl Display for Choice {
             write!(f, " cluster {together}")?;
         }
         match tile {
+            Tile::Hopper { sharing: [down, across], .. } if down * across > 1 => write!(f, " sharing {down}x{across}")?,
             Tile::Ffma { alone, shared, blocks } => write!(f, " alone {alone} shared {shared} blocks {blocks}")?,
             Tile::Tf32 { way: Way::Left, .. } => f.write_str(" left")?,
             Tile::Tf32 { way: Way::Right, .. } => f.write_str(" right")?,
@@ -68,7 +69,17 @@ impl Display for Choice {
             Tile::Tf32 { way: Way::RightWithin, .. } => f.write_str(" right within")?,
             _ => {}
         }
-        if plan.splits > 1 { write!(f, " parts {}", plan.splits) } else { Ok(()) }
+        if plan.splits > 1 {
+            write!(f, " parts {}", plan.splits)?;
+        }
+        let Some(Rest { tile, first: [row, column], .. }) = plan.rest else { return Ok(()) };
+        let (what, first) = if row > 0 { ("row", row) } else { ("column", column) };
+        write!(f, " from {what} {first} {}x{}", tile.rows(), tile.columns())?;
+        match tile {
+            Tile::Hopper { together: together @ 2.., .. } => write!(f, " cluster {together}"),
+            Tile::Hopper { sharing: [down, across], .. } if down * across > 1 => write!(f, " sharing {down}x{across}"),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -113,7 +124,7 @@ impl Question {
             DType::F16 | DType::Bf16 if lengths.iter().all(|length| length.is_multiple_of(PIECE as usize)) => {
                 all.extend(Plan::all_of_tensor(sizes).map(whole));
                 if hopper {
-                    all.extend(Plan::all_of_hopper(sizes).map(whole));
+                    all.extend(Plan::all_of_hopper(sizes, lengths).map(whole));
                 }
             }
             _ => {}

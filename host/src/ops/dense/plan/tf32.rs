@@ -160,8 +160,8 @@ impl Plan {
     fn tf32_blocks(&self) -> u64 {
         let Tile::Tf32 { side, together, .. } = self.tile else { return 0 };
         let Shape { rows, columns, .. } = self.tf32_shape();
-        let down = u64::from(rows.div_ceil(ROWS * wgmma::sharing(side, 1, together)));
-        let cluster = wgmma::cluster(side, 1, together);
+        let down = u64::from(rows.div_ceil(ROWS * tf32_sharing(side, together)));
+        let cluster = together.max(tf32_sharing(side, together));
         down * u64::from(columns.div_ceil(side)) * u64::from(self.splits) * u64::from(cluster)
     }
 
@@ -169,11 +169,17 @@ impl Plan {
     /// clusters that share a tile's depth take one.
     pub fn tf32_dims(&self, multiprocessors: u32) -> LaunchDims {
         let Tile::Tf32 { side, together, .. } = self.tile else { unreachable!("{:?} is not of tf32", self.tile) };
-        let cluster = wgmma::cluster(side, 1, together);
+        let cluster = together.max(tf32_sharing(side, together));
         let room = if together == 1 { (multiprocessors / cluster).max(1) * cluster } else { u32::MAX };
         let blocks = self.tf32_blocks().min(room.into()) as u32;
-        LaunchDims::new(blocks, wgmma::BLOCK).with_shared(wgmma::shared_bytes(side, 1, together))
+        let dims = LaunchDims::new(blocks, wgmma::BLOCK).with_cluster(cluster);
+        dims.with_shared(wgmma::shared_bytes(side, 1, together))
     }
+}
+
+/// Blocks that take tiles one below the other, and bring the columns' slices together.
+pub(in super::super) fn tf32_sharing(side: u32, together: u32) -> u32 {
+    if together == 1 && (side == 128 || side == 256) { 2 } else { 1 }
 }
 
 #[cfg(test)]

@@ -42,7 +42,7 @@ impl<'a, S: Storage> Operand<'a, S> {
     /// The map of all parts as one matrix, for tiles of so many rows or columns.
     fn map(&self, gpu: &Gpu, side: u32, depth_inner: bool) -> Result<TensorMap> {
         let [rows, columns] = self.sizes.padded_each();
-        gpu.tensor_map(&self.parts.view::<bf16>(), [PARTS * rows, columns], operand_box(side, depth_inner))
+        gpu.tensor_map(&self.parts.view::<bf16>(), [PARTS * rows, columns], operand_box(side, depth_inner, 1))
     }
 }
 

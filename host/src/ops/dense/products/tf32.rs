@@ -7,11 +7,11 @@ use cuda_std::launch::LaunchDims;
 use cuda_std::tensor_map::TensorMap;
 use kernels::dense::Shape;
 use kernels::dense::tf32::{BLOCK, BLOCKS, DenseTf32, DenseTf32Turn, DenseTf32Turning, operand_box};
-use kernels::dense::wgmma::{ROWS, edge, sharing};
+use kernels::dense::wgmma::{ROWS, edge};
 
 use super::super::Precision;
 use super::super::gpu::{Memory, MemoryMut, Product};
-use super::super::plan::{Plan, Tile};
+use super::super::plan::{Plan, Tile, tf32_sharing};
 use super::{ForwardProduct, GradientProduct, Plans, sizes};
 use crate::device::Gpu;
 use crate::{Result, bf16, f16};
@@ -60,10 +60,17 @@ impl Turns for f32 {
     }
 }
 
-/// The maps of an operand with its depth innermost, `[across, depth]`: for whole boxes of a side, and for those at its edge.
-fn maps(gpu: &Gpu, matrix: Memory<'_>, sizes @ [across, _]: [u32; 2], side: u32) -> Result<[TensorMap; 2]> {
-    let map = |side| gpu.tensor_map_as_tf32(matrix, sizes, operand_box(side, true));
-    Ok([map(side)?, map(edge(across, side))?])
+/// The maps of an operand with its depth innermost, `[across, depth]`: for whole boxes of a side that so many blocks bring together, and
+/// for those at its edge.
+fn maps(
+    gpu: &Gpu,
+    matrix: Memory<'_>,
+    sizes @ [across, _]: [u32; 2],
+    side: u32,
+    blocks: u32,
+) -> Result<[TensorMap; 2]> {
+    let map = |side| gpu.tensor_map_as_tf32(matrix, sizes, operand_box(side, true, 1));
+    Ok([map(side / blocks)?, map(edge(across, side / blocks))?])
 }
 
 /// Queues `y`.
@@ -74,8 +81,8 @@ pub unsafe fn forward(gpu: &Gpu, plan: &Plan, product: ForwardProduct<'_, f32>) 
     let ForwardProduct { x: a, w: b, y: out, z, b: bias, alpha, parts, activation, .. } = product;
     let (shape @ Shape { rows, columns, depth, .. }, splits) = (plan.shape, plan.splits);
     let Tile::Tf32 { side, together, .. } = plan.tile else { unreachable!("{:?} is not of tf32", plan.tile) };
-    let [a_map, a_edge] = maps(gpu, a, [rows, depth], ROWS)?;
-    let [b_map, b_edge] = maps(gpu, b, [columns, depth], side / sharing(side, 1, together))?;
+    let [a_map, a_edge] = maps(gpu, a, [rows, depth], ROWS, 1)?;
+    let [b_map, b_edge] = maps(gpu, b, [columns, depth], side, tf32_sharing(side, together))?;
     let dims = plan.tf32_dims(gpu.hopper_multiprocessors().unwrap_or(1));
     macro_rules! launch {
         ($($columns:literal by $together:literal,)*) => {
@@ -124,11 +131,11 @@ unsafe fn gradient(gpu: &Gpu, plan: &Plan, product: GradientProduct<'_, f32>) ->
     let (shape @ Shape { rows, columns, depth, .. }, splits) = (plan.tf32_shape(), plan.splits);
     // Of what was not turned there may be fewer rows than the depth: it lies whole in memory.
     let in_memory = |matrix: Memory<'_>, across: u32| [(matrix.len() / across as usize) as u32, across];
-    let a_map = gpu.tensor_map_as_tf32(a, in_memory(a, rows), operand_box(ROWS, false))?;
+    let a_map = gpu.tensor_map_as_tf32(a, in_memory(a, rows), operand_box(ROWS, false, 1))?;
     let [b_map, b_edge] = if way.is_within() {
-        [gpu.tensor_map_as_tf32(b, in_memory(b, columns), operand_box(side, false))?; 2]
+        [gpu.tensor_map_as_tf32(b, in_memory(b, columns), operand_box(side, false, tf32_sharing(side, 1)))?; 2]
     } else {
-        maps(gpu, b, [columns, depth], side / sharing(side, 1, 1))?
+        maps(gpu, b, [columns, depth], side, tf32_sharing(side, 1))?
     };
     let dims = plan.tf32_dims(gpu.hopper_multiprocessors().unwrap_or(1));
     macro_rules! launch {
