@@ -110,7 +110,7 @@ element! {
 /// rounded once, when a result is stored; on the CPU also `f64`, for gradient checks.
 pub trait Real: Element + Display {
     /// What arithmetic takes it as. Parameters that are few and read often (slopes, means, variances) are of this type.
-    type Compute: Compute;
+    type Compute: Compute + ParameterOf<Self>;
     /// The distance from 1 to the next larger value.
     const EPSILON: f64;
     /// The smallest normal value above 0.
@@ -139,6 +139,13 @@ pub trait Real: Element + Display {
     /// As [`Real::as_compute`], to be written.
     fn as_compute_mut(values: &mut [Self]) -> Option<&mut [Self::Compute]>;
 }
+
+/// A type that parameters of a pass over `T` may have: `T` itself, or what arithmetic takes it as.
+pub trait ParameterOf<T: Real>: Real<Compute = T::Compute> {}
+
+impl<T: Real> ParameterOf<T> for T {}
+impl ParameterOf<f16> for f32 {}
+impl ParameterOf<bf16> for f32 {}
 
 /// A type that arithmetic is done in: `f32` or `f64`.
 pub trait Compute:

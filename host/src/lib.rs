@@ -22,7 +22,7 @@ pub mod ops;
 pub mod testing;
 
 pub use device::Device;
-pub use element::{Compute, DType, Element, Real};
+pub use element::{Compute, DType, Element, ParameterOf, Real};
 pub use error::{Error, Result};
 /// The 16-bit element types.
 pub use half::{bf16, f16};

@@ -3,7 +3,7 @@
 //! Backward: `dx = dy` where `x > 0`, else `alpha * dy`; `dalpha = sum of x * dy where not x > 0` per channel.
 //!
 //! `x` is `[outer, channels, inner]`; one slope for all is one channel. Bound by memory: forward moves two
-//! elements for each, backward three. Slopes and their sums are `f32` whatever the elements are.
+//! elements for each, backward three. Slopes and what is stored of their gradients are of the elements' type or `f32`, sums always `f32`.
 //!
 //! - [`prelu_forward_vectors`]: a thread takes [`VECTORS`] vectors of four elements, a block's width apart, all loaded, and their
 //!   slopes, before the first is used; one where tensors are so small that multiprocessors would be left without a block. Planes
@@ -100,16 +100,17 @@ impl Slopes {
     /// # Safety
     /// [`prelu_forward_vectors`]'s.
     #[inline(always)]
-    unsafe fn load<const SLOPES: u32>(self, alpha: Global<f32>, there: bool, vector: u32) -> Vec4<f32> {
+    unsafe fn load<A: Storage, const SLOPES: u32>(self, alpha: Global<A>, there: bool, vector: u32) -> Vec4<f32> {
+        let none = A::from_f32(0.0);
         // SAFETY: a remainder is below its divisor, so that `alpha` holds the slopes; the caller says that so many are enough.
         unsafe {
-            let get = |channel: u32| alpha.load_if(there, channel as usize, 0.0);
+            let get = |channel: u32| alpha.load_if(there, channel as usize, none).to_f32();
             if SLOPES == 1 {
                 return Vec4::splat(get(self.of(self.by_unit.divide(vector))));
             }
             if SLOPES == 4 {
                 let number = vector - self.by_unit.divide(vector) * self.unit;
-                return alpha.load4_if(there, number as usize * 4, Vec4::splat(0.0));
+                return alpha.load4_if(there, number as usize * 4, Vec4::splat(none)).map(A::to_f32);
             }
             let plane = self.by_unit.divide(vector * 4);
             let mut channel = self.of(plane);
@@ -161,10 +162,10 @@ unsafe fn divide(a: u64, b: u64) -> (u64, u64) {
 ///
 /// # Safety
 /// The module's.
-#[kernel(block = BLOCK, instances(T = [f32, f16, bf16]))]
-pub unsafe fn prelu_forward<T: Storage>(
+#[kernel(block = BLOCK, instances((T, A) = [(f32, f32), (f16, f16), (f16, f32), (bf16, bf16), (bf16, f32)]))]
+pub unsafe fn prelu_forward<T: Storage, A: Storage>(
     x: Option<Global<T>>,
-    alpha: Global<f32>,
+    alpha: Global<A>,
     y: GlobalMut<T>,
     channels: u32,
     inner: u64,
@@ -179,7 +180,7 @@ pub unsafe fn prelu_forward<T: Storage>(
         (unsafe { divide(plane, channels as u64) }.1 as u32, position)
     };
     // SAFETY: `alpha` holds `channels` elements, and a remainder is below its divisor.
-    let apply = |x: f32, channel: u32| slope(x, unsafe { alpha.load(channel as usize) }) * x;
+    let apply = |x: f32, channel: u32| slope(x, unsafe { get(alpha, channel as usize) }) * x;
     for_each4(
         n,
         |i| {
@@ -208,10 +209,13 @@ pub unsafe fn prelu_forward<T: Storage>(
 /// # Safety
 /// The module's; `n` is below 2³³, where vectors are of several planes 2³¹. It is a multiple of four with one slope a vector but
 /// for one of all, and with four. With two, planes have at least three elements.
-#[kernel(block = BLOCK, instances(T = [f32, f16, bf16], SLOPES = [0, 1, 2, 4]))]
-pub unsafe fn prelu_forward_vectors<T: Storage, const SLOPES: u32>(
+#[kernel(
+    block = BLOCK,
+    instances((T, A) = [(f32, f32), (f16, f16), (f16, f32), (bf16, bf16), (bf16, f32)], SLOPES = [0, 1, 2, 4])
+)]
+pub unsafe fn prelu_forward_vectors<T: Storage, A: Storage, const SLOPES: u32>(
     x: Option<Global<T>>,
-    alpha: Global<f32>,
+    alpha: Global<A>,
     y: GlobalMut<T>,
     slopes: Slopes,
     each: u32,
@@ -221,15 +225,15 @@ pub unsafe fn prelu_forward_vectors<T: Storage, const SLOPES: u32>(
     // SAFETY: passed on; what is left of `n` are fewer than 4 elements, which one block's first threads take.
     unsafe {
         if each == 1 {
-            vectors::<T, SLOPES, 1>(x, alpha, y, slopes, n);
+            vectors::<T, A, SLOPES, 1>(x, alpha, y, slopes, n);
         } else {
-            vectors::<T, SLOPES, { VECTORS as usize }>(x, alpha, y, slopes, n);
+            vectors::<T, A, SLOPES, { VECTORS as usize }>(x, alpha, y, slopes, n);
         }
         let i = n / 4 * 4 + thread::thread_idx_x() as u64;
         if thread::block_idx_x() == 0 && i < n {
             let channel = if SLOPES == 1 { 0 } else { slopes.of(slopes.by_unit.divide(i as u32)) };
             let x = get(x, i as usize);
-            put(y, i as usize, slope(x, alpha.load(channel as usize)) * x, 0.0);
+            put(y, i as usize, slope(x, get(alpha, channel as usize)) * x, 0.0);
         }
     }
 }
@@ -239,9 +243,9 @@ pub unsafe fn prelu_forward_vectors<T: Storage, const SLOPES: u32>(
 /// # Safety
 /// [`prelu_forward_vectors`]'s.
 #[inline(always)]
-unsafe fn vectors<T: Storage, const SLOPES: u32, const EACH: usize>(
+unsafe fn vectors<T: Storage, A: Storage, const SLOPES: u32, const EACH: usize>(
     x: Global<T>,
-    alpha: Global<f32>,
+    alpha: Global<A>,
     y: GlobalMut<T>,
     slopes: Slopes,
     n: u64,
@@ -262,7 +266,7 @@ unsafe fn vectors<T: Storage, const SLOPES: u32, const EACH: usize>(
         unrolled!(K in [0 1 2 3] {
             if K < EACH {
                 let vector = first + K as u32 * BLOCK;
-                of[K] = slopes.load::<SLOPES>(alpha, vector < vectors, vector);
+                of[K] = slopes.load::<A, SLOPES>(alpha, vector < vectors, vector);
             }
         });
         unrolled!(K in [0 1 2 3] {
@@ -282,10 +286,10 @@ unsafe fn vectors<T: Storage, const SLOPES: u32, const EACH: usize>(
 ///
 /// # Safety
 /// The module's; there are fewer than 2³¹ blocks.
-#[kernel(block = BLOCK, instances(T = [f32, f16, bf16]))]
-pub unsafe fn prelu_backward_planes<T: Storage>(
+#[kernel(block = BLOCK, instances((T, A) = [(f32, f32), (f16, f16), (f16, f32), (bf16, bf16), (bf16, f32)]))]
+pub unsafe fn prelu_backward_planes<T: Storage, A: Storage>(
     x: Global<T>,
-    alpha: Global<f32>,
+    alpha: Global<A>,
     dy: Global<T>,
     dx: Option<GlobalMut<T>>,
     dx_beta: f32,
@@ -302,7 +306,7 @@ pub unsafe fn prelu_backward_planes<T: Storage>(
     unsafe {
         let plane = by_parts.divide(thread::block_idx_x());
         let number = thread::block_idx_x() - plane * parts;
-        let slope_of_plane = alpha.load((plane - by_channels.divide(plane) * channels) as usize);
+        let slope_of_plane = get(alpha, (plane - by_channels.divide(plane) * channels) as usize);
         let begin = number as u64 * PART as u64;
         let end = if inner - begin < PART as u64 { inner } else { begin + PART as u64 };
         let base = plane as u64 * inner;
@@ -349,10 +353,10 @@ pub unsafe fn prelu_backward_planes<T: Storage>(
 ///
 /// # Safety
 /// The module's; `outer * parts` is below 2³¹, and `by_parts` divides by `parts`.
-#[kernel(block = BLOCK)]
-pub unsafe fn prelu_backward_sum(
+#[kernel(block = BLOCK, instances(A = [f32, f16, bf16]))]
+pub unsafe fn prelu_backward_sum<A: Storage>(
     sums: Global<f32>,
-    dalpha: GlobalMut<f32>,
+    dalpha: GlobalMut<A>,
     beta: f32,
     outer: u32,
     channels: u32,

@@ -70,6 +70,29 @@ def test_operator_is_registered_fully():
     x, alpha = (x.detach() for x in inputs)
     laws.registered(torch.ops.ferrolayer.prelu_backward.default, [x, x, alpha, True, True])
     laws.registered(torch.ops.ferrolayer.prelu_backward.default, [x, x, alpha, False, True])
+    x, low = x.bfloat16(), alpha.bfloat16()
+    for slopes in (low, alpha):
+        laws.registered(prelu_forward.traced, [x.clone().requires_grad_(), slopes.clone().requires_grad_()])
+        laws.registered(torch.ops.ferrolayer.prelu_backward.default, [x, x, slopes, True, True])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_slopes_of_16_bits_stay_so(device, dtype):
+    layer = PReLU(3, device=device, dtype=dtype)
+    x = laws.images(2, 3, 5, 4, device=device, dtype=dtype)
+    wide = layer.weight.detach().float().requires_grad_()
+    for weight in (layer.weight, wide):
+        functional.prelu(x, weight).sum().backward()
+    assert layer.weight.grad.dtype is dtype
+    assert torch.equal(layer.weight.grad, wide.grad.to(dtype))
+
+
+def test_refuses_slopes_of_another_16_bits():
+    with pytest.raises(RuntimeError, match="Got torch.float16 and torch.bfloat16"):
+        functional.prelu(torch.ones(2, dtype=torch.float16), torch.ones(1, dtype=torch.bfloat16))
+    x, slopes = torch.ones(2, dtype=torch.float16), torch.ones(1, dtype=torch.bfloat16)
+    with pytest.raises(RuntimeError, match="alpha is torch.bfloat16, expected torch.float16 or torch.float32"):
+        torch.ops.ferrolayer.prelu(x, slopes)
 
 
 def test_autocast(device):

@@ -4,7 +4,7 @@ mod forward;
 
 use ferrolayer::ops::prelu;
 use ferrolayer::testing::{assert_close, gradcheck_fn};
-use ferrolayer::{Device, Layout, Out, Real, Tensor, bf16, f16};
+use ferrolayer::{Device, Layout, Out, ParameterOf, Real, Tensor, bf16, f16};
 use proptest::prelude::*;
 
 use crate::support::*;
@@ -18,10 +18,16 @@ pub fn tests() -> Vec<Trial> {
         on_cpu("prelu::rejects_other_shapes", rejects_other_shapes),
         on_cpu("prelu::rejects_empty_channels", rejects_empty_channels),
     ];
-    tests.extend(on_each_gpu("prelu::matches_cpu::f32", matches_cpu::<f32>));
-    tests.extend(on_each_gpu("prelu::matches_cpu::f16", matches_cpu::<f16>));
-    tests.extend(on_each_gpu("prelu::matches_cpu::bf16", matches_cpu::<bf16>));
+    tests.extend(on_each_gpu("prelu::matches_cpu::f32", matches_cpu::<f32, f32>));
+    tests.extend(on_each_gpu("prelu::matches_cpu::f16", matches_cpu::<f16, f32>));
+    tests.extend(on_each_gpu("prelu::matches_cpu::f16_slopes_of_f16", matches_cpu::<f16, f16>));
+    tests.extend(on_each_gpu("prelu::matches_cpu::bf16", matches_cpu::<bf16, f32>));
+    tests.extend(on_each_gpu("prelu::matches_cpu::bf16_slopes_of_bf16", matches_cpu::<bf16, bf16>));
     tests.extend(on_each_gpu("prelu::matches_cpu_on_random_shapes", matches_cpu_on_random_shapes));
+    tests.push(on_cpu("prelu::slopes_of_16_bits::f16", || slopes_of_16_bits::<f16>(&Device::cpu())));
+    tests.push(on_cpu("prelu::slopes_of_16_bits::bf16", || slopes_of_16_bits::<bf16>(&Device::cpu())));
+    tests.extend(on_each_gpu("prelu::slopes_of_16_bits::f16", slopes_of_16_bits::<f16>));
+    tests.extend(on_each_gpu("prelu::slopes_of_16_bits::bf16", slopes_of_16_bits::<bf16>));
     tests.push(on_cpu("prelu::in_place_is_the_same", || in_place_is_the_same(&Device::cpu())));
     tests.extend(on_each_gpu("prelu::in_place_is_the_same", in_place_is_the_same));
     tests.push(on_cpu("prelu::channels_last_is_the_same", || channels_last_is_the_same(&Device::cpu())));
@@ -29,24 +35,25 @@ pub fn tests() -> Vec<Trial> {
     tests.extend(on_each_gpu("prelu::edge_values", edge_values));
     tests.extend(on_each_gpu("prelu::empty_batch_writes_dalpha", empty_batch_writes_dalpha));
     tests.extend(forward::tests());
-    tests.push(on_real_gpu("prelu::matches_cpu_at_full_size", |gpu| compare::<f32>(gpu, &[16, 64, 56, 57], 64, 9)));
+    tests
+        .push(on_real_gpu("prelu::matches_cpu_at_full_size", |gpu| compare::<f32, f32>(gpu, &[16, 64, 56, 57], 64, 9)));
     tests
 }
 
 /// Everything a forward and backward give, with `beta` 0 and 0.5.
-struct Results<T: Real> {
+struct Results<T: Real, A: Real> {
     y: Tensor<T>,
     dx: Tensor<T>,
-    dalpha: Tensor<T::Compute>,
+    dalpha: Tensor<A>,
     dx_added: Tensor<T>,
-    dalpha_added: Tensor<T::Compute>,
+    dalpha_added: Tensor<A>,
 }
 
-fn run<T: Real>(
+fn run<T: Real, A: ParameterOf<T>>(
     device: &Device,
     [x, dy, old]: [&Tensor<T>; 3],
-    [alpha, old_alpha]: [&Tensor<T::Compute>; 2],
-) -> Result<Results<T>, Failed> {
+    [alpha, old_alpha]: [&Tensor<A>; 2],
+) -> Result<Results<T, A>, Failed> {
     let (x, alpha, dy) = (x.to(device)?, alpha.to(device)?, dy.to(device)?);
     let y = prelu::forward(&x, &alpha)?;
     let (mut dx, mut dalpha) = (x.empty_like()?, alpha.empty_like()?);
@@ -58,10 +65,10 @@ fn run<T: Real>(
     Ok(Results { y, dx, dalpha, dx_added, dalpha_added })
 }
 
-fn compare<T: Real>(gpu: &Device, shape: &[usize], slopes: usize, seed: u64) -> Outcome {
+fn compare<T: Real, A: ParameterOf<T>>(gpu: &Device, shape: &[usize], slopes: usize, seed: u64) -> Outcome {
     let cpu = Device::cpu();
     let [x, dy, old] = [0, 1, 2].map(|s| normal_tensor::<T>(&cpu, 10 * seed + s, shape));
-    let [alpha, old_alpha] = [3, 4].map(|s| normal_tensor::<T::Compute>(&cpu, 10 * seed + s, &[slopes]));
+    let [alpha, old_alpha] = [3, 4].map(|s| normal_tensor::<A>(&cpu, 10 * seed + s, &[slopes]));
     let run = |device| run(device, [&x, &dy, &old], [&alpha, &old_alpha]);
     let (expected, got, again) = (run(&cpu)?, run(gpu)?, run(gpu)?);
     let context = |what: &str| format!("{what} of {shape:?}, {slopes} slopes");
@@ -88,6 +95,29 @@ fn compare<T: Real>(gpu: &Device, shape: &[usize], slopes: usize, seed: u64) -> 
 
     assert_same_bits(&context("dx again"), &again.dx_added, &got.dx_added)?;
     assert_same_bits(&context("dalpha again"), &again.dalpha_added, &got.dalpha_added)
+}
+
+/// Slopes of 16 bits give what the same numbers in `f32` do; their gradient is rounded once.
+fn slopes_of_16_bits<T: Real<Compute = f32>>(device: &Device) -> Outcome
+where
+    f32: ParameterOf<T>,
+{
+    let [x, dy, old] = [1, 2, 3].map(|seed| normal_tensor::<T>(device, seed, &[4, 3, 35]));
+    let [alpha, old_alpha] = [4, 5].map(|seed| normal_tensor::<T>(device, seed, &[3]));
+    let wide = |tensor: &Tensor<T>| -> Result<Tensor<f32>, Failed> {
+        let values: Vec<f32> = tensor.to_vec()?.into_iter().map(T::widen).collect();
+        Ok(Tensor::from_slice(device, tensor.shape(), &values)?)
+    };
+    let got = run(device, [&x, &dy, &old], [&alpha, &old_alpha])?;
+    let expected = run(device, [&x, &dy, &old], [&wide(&alpha)?, &wide(&old_alpha)?])?;
+    assert_same_bits("y", &got.y, &expected.y)?;
+    assert_same_bits("dx", &got.dx, &expected.dx)?;
+    assert_same_bits("dx added", &got.dx_added, &expected.dx_added)?;
+    for (got, expected) in [(got.dalpha, expected.dalpha), (got.dalpha_added, expected.dalpha_added)] {
+        let rounded: Vec<T> = expected.to_vec()?.into_iter().map(T::narrow).collect();
+        assert_eq!(got.to_vec()?, rounded);
+    }
+    Ok(())
 }
 
 /// Also where another tensor shares the memory, which keeps what it holds.
@@ -127,15 +157,15 @@ fn channels_last_is_the_same(device: &Device) -> Outcome {
     }
     // One slope for all asks for no order, as long as it is the same; slopes of channels do.
     let x = normal_tensor::<f32>(device, 6, &[2, 3, 5, 7]).permute(&[3, 1, 0, 2])?;
-    prelu::forward(&x, &Tensor::full(device, &[1], 0.5)?)?;
+    prelu::forward(&x, &Tensor::full(device, &[1], 0.5f32)?)?;
     assert_error(
-        prelu::forward(&x, &Tensor::full(device, &[3], 0.5)?),
+        prelu::forward(&x, &Tensor::full(device, &[3], 0.5f32)?),
         "prelu.forward: x has shape [7, 3, 2, 5] and strides [1, 35, 105, 7], expected row-major or channels-last order; \
          `Tensor::to_layout` copies it",
     )
 }
 
-fn matches_cpu<T: Real>(gpu: &Device) -> Outcome {
+fn matches_cpu<T: Real, A: ParameterOf<T>>(gpu: &Device) -> Outcome {
     // Features, small planes, planes of one tile and beside it, one of everything; shared slopes and one per channel.
     for (seed, (shape, slopes)) in [
         (vec![1, 1], 1),
@@ -160,14 +190,16 @@ fn matches_cpu<T: Real>(gpu: &Device) -> Outcome {
     .iter()
     .enumerate()
     {
-        compare::<T>(gpu, shape, *slopes, seed as u64)?;
+        compare::<T, A>(gpu, shape, *slopes, seed as u64)?;
     }
     Ok(())
 }
 
 fn matches_cpu_on_random_shapes(gpu: &Device) -> Outcome {
     let strategy = (1usize..6, 1usize..9, 1usize..40, 1usize..40, any::<bool>());
-    for_random(12, strategy, |(n, c, h, w, shared)| compare::<f32>(gpu, &[n, c, h, w], if shared { 1 } else { c }, 77))
+    for_random(12, strategy, |(n, c, h, w, shared)| {
+        compare::<f32, f32>(gpu, &[n, c, h, w], if shared { 1 } else { c }, 77)
+    })
 }
 
 fn matches_the_formula() -> Outcome {
@@ -269,7 +301,7 @@ fn rejects_empty_channels() -> Outcome {
     let device = Device::cpu();
     let x = Tensor::<f32>::zeros(&device, &[2, 0])?;
     assert_error(
-        prelu::forward(&x, &Tensor::zeros(&device, &[1])?),
+        prelu::forward(&x, &Tensor::<f32>::zeros(&device, &[1])?),
         "prelu.forward: x has shape [2, 0], expected no zero but for the batch, dimension 0",
     )
 }

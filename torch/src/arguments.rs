@@ -2,7 +2,7 @@
 
 use std::vec;
 
-use ferrolayer::{Element, Tensor};
+use ferrolayer::{Element, Real, Tensor};
 
 use crate::error::torch_name;
 use crate::schema::{Kind, Parameter, Signature};
@@ -23,6 +23,14 @@ pub(crate) enum Source<'a> {
     Stack(Stack<'a>),
     /// Who has made values of them.
     Values(vec::IntoIter<Value>),
+}
+
+/// A parameter of a pass over `T`.
+pub enum TypedParameter<T: Real> {
+    /// Of the pass's own type.
+    Same(Tensor<T>),
+    /// Of what arithmetic takes that as.
+    Wide(Tensor<T::Compute>),
 }
 
 impl<'a> Arguments<'a> {
@@ -91,6 +99,24 @@ impl<'a> Arguments<'a> {
         };
         let expected = format!("{}; .to() makes it so", torch_name(T::DTYPE));
         Err(self.error(parameter, torch_name(got).into(), expected))
+    }
+
+    /// A parameter of a pass over `T`: a tensor of that type, or of what arithmetic takes it as.
+    ///
+    /// # Errors
+    /// As [`Arguments::tensor`].
+    #[inline]
+    pub fn parameter_of<T: Real>(&mut self) -> Result<TypedParameter<T>> {
+        let tensor = self.any()?;
+        let got = tensor.dtype();
+        let of =
+            if got == T::DTYPE { tensor.of().map(TypedParameter::Same) } else { tensor.of().map(TypedParameter::Wide) };
+        of.ok_or_else(|| {
+            let [same, wide] = [T::DTYPE, T::Compute::DTYPE].map(torch_name);
+            let expected = if same == wide { same.to_owned() } else { format!("{same} or {wide}") };
+            let parameter = &self.signature.parameters()[self.next - 1];
+            self.error(parameter, torch_name(got).into(), format!("{expected}; .to() makes it so"))
+        })
     }
 
     /// An `int` or a `SymInt`.

@@ -63,7 +63,7 @@ mod symbols;
 mod threads;
 mod value;
 
-pub use arguments::Arguments;
+pub use arguments::{Arguments, TypedParameter};
 pub use error::{Error, Result};
 /// The library whose tensors operators take.
 pub use ferrolayer;

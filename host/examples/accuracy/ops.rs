@@ -19,7 +19,8 @@ pub fn relu<T: Real>(draw: &Draw<'_>) -> Result<Vec<Output>> {
 
 pub fn prelu<T: Real>(draw: &Draw<'_>) -> Result<Vec<Output>> {
     let shape = [16, 10, 9, 7];
-    let (x, alpha, dy) = (draw.fixed::<T>(1, &shape)?, draw.parameter(2, &[10])?, draw.linear(3, &shape)?);
+    let (x, alpha, dy) =
+        (draw.fixed::<T>(1, &shape)?, draw.parameter::<T::Compute>(2, &[10])?, draw.linear(3, &shape)?);
     let y = prelu::forward(&x, &alpha)?;
     let (mut dx, mut dalpha) = (x.empty_like()?, alpha.empty_like()?);
     prelu::backward(&x, &alpha, &dy, Some(Out::write(&mut dx)), Some(Out::write(&mut dalpha)))?;

@@ -21,14 +21,17 @@ pub const fn channels_of_block(warps: u32) -> u32 {
 ///
 /// # Safety
 /// The module's; a channel has fewer than 2³¹ elements, and `by_inner` divides by `inner`; `WARPS` is 1, or all of a block's.
-#[kernel(block = BLOCK, instances(T = [f32, f16, bf16], WARPS = [1, 8]))]
-pub unsafe fn prelu_backward_channels<T: Storage, const WARPS: u32>(
+#[kernel(
+    block = BLOCK,
+    instances((T, A) = [(f32, f32), (f16, f16), (f16, f32), (bf16, bf16), (bf16, f32)], WARPS = [1, 8])
+)]
+pub unsafe fn prelu_backward_channels<T: Storage, A: Storage, const WARPS: u32>(
     x: Global<T>,
-    alpha: Global<f32>,
+    alpha: Global<A>,
     dy: Global<T>,
     dx: Option<GlobalMut<T>>,
     dx_beta: f32,
-    dalpha: GlobalMut<f32>,
+    dalpha: GlobalMut<A>,
     beta: f32,
     outer: u32,
     channels: u32,
@@ -42,7 +45,7 @@ pub unsafe fn prelu_backward_channels<T: Storage, const WARPS: u32>(
     let mut sum = 0.0;
     // SAFETY: the channel exists if it is `here`, and has so many elements in each of the planes.
     unsafe {
-        let slope_of_channel = alpha.load_if(here, channel as usize, 0.0);
+        let slope_of_channel = alpha.load_if(here, channel as usize, A::from_f32(0.0)).to_f32();
         let count = if here { outer * inner } else { 0 };
         let mut i = first;
         while i < count {

@@ -49,11 +49,15 @@ impl Columns {
 #[kernel(
     block = COLUMN_BLOCK,
     min_blocks = 1,
-    instances((T, EACH) = [(f32, 1), (f32, 4), (f16, 1), (f16, 4), (f16, 8), (bf16, 1), (bf16, 4), (bf16, 8)])
+    instances((T, A, EACH) = [
+        (f32, f32, 1), (f32, f32, 4),
+        (f16, f16, 1), (f16, f16, 4), (f16, f16, 8), (f16, f32, 1), (f16, f32, 4), (f16, f32, 8),
+        (bf16, bf16, 1), (bf16, bf16, 4), (bf16, bf16, 8), (bf16, f32, 1), (bf16, f32, 4), (bf16, f32, 8),
+    ])
 )]
-pub unsafe fn prelu_backward_columns<T: Storage, const EACH: usize>(
+pub unsafe fn prelu_backward_columns<T: Storage, A: Storage, const EACH: usize>(
     x: Global<T>,
-    alpha: Global<f32>,
+    alpha: Global<A>,
     dy: Global<T>,
     dx: Option<GlobalMut<T>>,
     dx_beta: f32,
@@ -73,7 +77,7 @@ pub unsafe fn prelu_backward_columns<T: Storage, const EACH: usize>(
         if here {
             let mut slopes = [0.0; EACH];
             unrolled!(K in [0 1 2 3 4 5 6 7] {
-                if K < EACH { slopes[K] = alpha.load(by_inner.divide(column + K as u32) as usize); }
+                if K < EACH { slopes[K] = alpha.load(by_inner.divide(column + K as u32) as usize).to_f32(); }
             });
             // From a row that the thread has at a time to the next, and from those of one turn to those of the next.
             let step = at_once as usize * columns as usize;

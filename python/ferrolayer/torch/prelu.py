@@ -76,10 +76,10 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
 
 def _prelu(x: Tensor, weight: Tensor) -> Tensor:
     """`prelu` of anything that it takes, and its refusals."""
-    x, low = lower_precision(x.device, x, weight)
-    if x.dtype in (torch.float16, torch.bfloat16):
-        # The slopes are read in float32: what autocast rounds for PyTorch's own operation need not be rounded here.
-        weight = low.float() if weight.dtype is not torch.float32 else weight
+    (x,) = lower_precision(x.device, x)
+    # What autocast rounds for PyTorch's own operation need not be rounded here: the operator takes float32 slopes, too.
+    if weight.dtype is not torch.float32:
+        (weight,) = lower_precision(x.device, weight)
     _check(x, weight)
     if x.numel() == 0 and x.dim() > 0 and x.shape[0] != 0:
         return reference(x, weight)

@@ -1,8 +1,8 @@
-//! Parametric rectified linear unit.
+//! Parametric rectified linear unit. Slopes are of the elements' type, or of what that is computed in.
 
+use ferrolayer::Tensor;
 use ferrolayer::ops::prelu;
-use ferrolayer::{Real, Tensor};
-use ferrolayer_torch::{Arguments, Operator, Outputs, Result, with_real};
+use ferrolayer_torch::{Arguments, Operator, Outputs, Result, TypedParameter, with_real};
 
 use crate::layouts::{Wanted, ordered_like};
 
@@ -16,10 +16,10 @@ impl Operator for Forward {
 
     fn call(arguments: &mut Arguments<'_>) -> Result<Outputs> {
         let x = arguments.any()?;
-        with_real!(x, T => {
-            let alpha: Tensor<<T as Real>::Compute> = arguments.tensor()?;
-            Ok(prelu::forward(&x, &alpha)?.into())
-        })
+        with_real!(x, T => Ok(match arguments.parameter_of::<T>()? {
+            TypedParameter::Same(alpha) => prelu::forward(&x, &alpha)?,
+            TypedParameter::Wide(alpha) => prelu::forward(&x, &alpha)?,
+        }.into()))
     }
 }
 
@@ -31,12 +31,21 @@ impl Operator for Backward {
         let dy = arguments.any()?;
         with_real!(dy, T => {
             let x: Tensor<T> = arguments.tensor()?;
-            let alpha: Tensor<<T as Real>::Compute> = arguments.tensor()?;
+            let alpha = arguments.parameter_of::<T>()?;
             let dy = ordered_like(dy, &x)?;
             let mut dx = Wanted::like(arguments.bool()?, &x)?;
-            let mut dalpha = Wanted::like(arguments.bool()?, &alpha)?;
-            prelu::backward(&x, &alpha, &dy, dx.out(), dalpha.out())?;
-            Ok((dx.or_empty(x.device())?, dalpha.or_empty(x.device())?).into())
+            let need_dalpha = arguments.bool()?;
+            macro_rules! backward {
+                ($alpha:ident) => {{
+                    let mut dalpha = Wanted::like(need_dalpha, &$alpha)?;
+                    prelu::backward(&x, &$alpha, &dy, dx.out(), dalpha.out())?;
+                    Ok((dx.or_empty(x.device())?, dalpha.or_empty(x.device())?).into())
+                }};
+            }
+            match alpha {
+                TypedParameter::Same(alpha) => backward!(alpha),
+                TypedParameter::Wide(alpha) => backward!(alpha),
+            }
         })
     }
 }

@@ -36,7 +36,7 @@ fn outputs_that_are_clones(device: &Device) -> Outcome {
 /// The output is a clone of the input whose gradient it is, or of `dy`.
 fn an_output_that_is_an_input(device: &Device) -> Outcome {
     let (x, dy) = (normal::<f32>(device, 1, &[5, 3, 7])?, normal::<f32>(device, 2, &[5, 3, 7])?);
-    let alpha = normal(device, 3, &[3])?;
+    let alpha = normal::<f32>(device, 3, &[3])?;
     let mut expected = x.empty_like()?;
     let mut dalpha = alpha.empty_like()?;
     prelu::backward(&x, &alpha, &dy, Some(Out::write(&mut expected)), Some(Out::write(&mut dalpha)))?;

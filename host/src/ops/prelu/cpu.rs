@@ -11,7 +11,7 @@ use crate::device::convert::{accumulate, blocks, each, rounding, widened};
 use crate::device::tasks::Tasks;
 use crate::device::{Cpu, OnCpu};
 use crate::element::convert::{Halves, TOGETHER, ToHalves, halves, to_halves};
-use crate::{Compute, Out, Real, Result};
+use crate::{Compute, Out, ParameterOf, Real, Result};
 
 /// Elements that one task takes, about; also the unit of the fixed order in which `dalpha` is summed.
 const TASK: usize = 16 * 1024;
@@ -102,9 +102,10 @@ impl<'a, C: Compute> Slopes<'a, C> {
     }
 }
 
-impl<T: Real> OnCpu for Forward<'_, T> {
+impl<T: Real, A: ParameterOf<T>> OnCpu for Forward<'_, T, A> {
     fn on_cpu(self, _: &Cpu) -> Result<()> {
-        let (alpha, y) = (self.alpha.host()?, self.y.host_mut()?);
+        let mut room = Vec::new();
+        let (alpha, y) = (widened(self.alpha.host()?, &mut room), self.y.host_mut()?);
         let x = self.x.map(|x| x.host()).transpose()?;
         let slopes = Slopes::new(self.layout, alpha);
         let task = slopes.task();
@@ -195,10 +196,11 @@ fn eight<T: Real>(
     T::narrow_together(values, to_halves)
 }
 
-impl<T: Real> OnCpu for Backward<'_, T> {
+impl<T: Real, A: ParameterOf<T>> OnCpu for Backward<'_, T, A> {
     fn on_cpu(self, _: &Cpu) -> Result<()> {
         let (x, alpha, dy) = (self.x.host()?, self.alpha.host()?, self.dy.host()?);
-        let slopes = Slopes::new(self.layout, alpha);
+        let mut room = Vec::new();
+        let slopes = Slopes::new(self.layout, widened(alpha, &mut room));
         let (dx, beta) = match self.dx {
             Some(Out { tensor, beta }) => (Some(tensor.host_mut()?), T::Compute::of(beta)),
             None => (None, T::Compute::of(0.0)),

@@ -8,7 +8,7 @@ use kernels::window::Divider;
 use super::{Backward, Forward, Layout};
 use crate::device::{Gpu, OnGpu, explain, for_half, for_storage, tiles};
 use crate::ops::sum_parts;
-use crate::{DType, Out, Real, Result};
+use crate::{DType, Element, Out, ParameterOf, Real, Result};
 
 /// Below this a plane keeps too few threads of a block busy, and columns are taken instead.
 const SMALL_PLANE: usize = 64;
@@ -56,41 +56,61 @@ fn by_vectors(layout: &Layout, n: usize) -> Option<Way> {
     })
 }
 
-impl<T: Real> OnGpu for Forward<'_, T> {
+/// Runs a block with the slopes' type under a name: `f32`, or the elements' own.
+macro_rules! for_slopes {
+    ($generic:ty as $slopes:ident beside $storage:ty, $body:block) => {
+        if <$generic as Element>::DTYPE == DType::F32 {
+            type $slopes = f32;
+            $body
+        } else {
+            type $slopes = $storage;
+            $body
+        }
+    };
+}
+
+impl<T: Real, A: ParameterOf<T>> OnGpu for Forward<'_, T, A> {
     fn on_gpu(self, gpu: &Gpu) -> Result<()> {
         const OP: &str = "prelu.forward";
         let n = self.y.len();
         let (channels, inner) = (self.layout.channels as u32, self.layout.inner as u64);
-        let alpha = self.alpha.gpu::<f32>(OP, "alpha")?;
         let way = by_vectors(&self.layout, n);
-        for_storage!(T as S, OP, "x", gpu, {
-            let x = self.x.map(|x| x.gpu::<S>(OP, "x")).transpose()?.map(|x| x as &dyn DeviceMemory<S>);
-            let y = self.y.gpu_mut::<S>(OP, "y")?;
-            let Some((slopes, count, why)) = way else {
-                let dims = LaunchDims::new(tiles(n, TILE), BLOCK);
-                let _why = explain::because(|| "too many elements to count in 32 bits".into());
-                // SAFETY: `x` and `y` are whole tensors of `n = outer * channels * inner` elements and `alpha` holds `channels`,
-                // checked by `prelu::forward`; the grid covers `n`, and is empty where a size is zero.
-                return unsafe { gpu.launch(dims, PreluForward { x, alpha, y, channels, inner, n: n as u64 }) };
-            };
-            let each = if n / 4 <= ENOUGH { 1 } else { VECTORS };
-            let dims = LaunchDims::new(tiles(n, TILE * each), BLOCK);
-            let _why = explain::because(|| format!("{why}, vectors a thread {each}"));
-            let n = n as u64;
-            macro_rules! launch {
-                ($slopes:literal) => {{
-                    let forward = PreluForwardVectors::<S, $slopes> { x, alpha, y, slopes, each, n };
-                    // SAFETY: as above; the slopes are the layout's, so many for a vector.
-                    unsafe { gpu.launch(dims, forward) }
-                }};
-            }
-            match count {
-                1 => launch!(1),
-                2 => launch!(2),
-                4 => launch!(4),
-                _ => launch!(0),
-            }
-        })
+        for_storage!(
+            T as S,
+            OP,
+            "x",
+            gpu,
+            for_slopes!(A as P beside S, {
+                let alpha = self.alpha.gpu::<P>(OP, "alpha")?;
+                let x = self.x.map(|x| x.gpu::<S>(OP, "x")).transpose()?.map(|x| x as &dyn DeviceMemory<S>);
+                let y = self.y.gpu_mut::<S>(OP, "y")?;
+                let Some((slopes, count, why)) = way else {
+                    let dims = LaunchDims::new(tiles(n, TILE), BLOCK);
+                    let _why = explain::because(|| "too many elements to count in 32 bits".into());
+                    let forward = PreluForward::<S, P> { x, alpha, y, channels, inner, n: n as u64 };
+                    // SAFETY: `x` and `y` are whole tensors of `n = outer * channels * inner` elements and `alpha` holds `channels`,
+                    // checked by `prelu::forward`; the grid covers `n`, and is empty where a size is zero.
+                    return unsafe { gpu.launch(dims, forward) };
+                };
+                let each = if n / 4 <= ENOUGH { 1 } else { VECTORS };
+                let dims = LaunchDims::new(tiles(n, TILE * each), BLOCK);
+                let _why = explain::because(|| format!("{why}, vectors a thread {each}"));
+                let n = n as u64;
+                macro_rules! launch {
+                    ($slopes:literal) => {{
+                        let forward = PreluForwardVectors::<S, P, $slopes> { x, alpha, y, slopes, each, n };
+                        // SAFETY: as above; the slopes are the layout's, so many for a vector.
+                        unsafe { gpu.launch(dims, forward) }
+                    }};
+                }
+                match count {
+                    1 => launch!(1),
+                    2 => launch!(2),
+                    4 => launch!(4),
+                    _ => launch!(0),
+                }
+            })
+        )
     }
 }
 
@@ -108,53 +128,58 @@ fn warps_of_channel(layout: &Layout) -> Option<u32> {
     }
 }
 
-impl<T: Real> Backward<'_, T> {
+impl<T: Real, A: ParameterOf<T>> Backward<'_, T, A> {
     /// `dx` and `dalpha` in one launch.
     fn by_channels(self, gpu: &Gpu, warps: u32) -> Result<()> {
         const OP: &str = "prelu.backward";
         let layout = self.layout;
-        let alpha = self.alpha.gpu::<f32>(OP, "alpha")?;
         let Some(Out { tensor, beta }) = self.dalpha else { return Ok(()) };
-        let (dalpha, beta) = (tensor.gpu_mut::<f32>(OP, "dalpha")?, beta as f32);
         let [outer, channels, inner] = [layout.outer, layout.channels, layout.inner].map(|size| size as u32);
         let by_inner = Divider::new(inner);
-        for_storage!(T as S, OP, "x", gpu, {
-            let (x, dy) = (self.x.gpu::<S>(OP, "x")?, self.dy.gpu::<S>(OP, "dy")?);
-            let (dx, dx_beta) = Out::gpu::<S>(self.dx, OP, "dx")?;
-            let _why = explain::because(|| {
-                let by = if warps == 1 { "a warp" } else { "a block" };
-                format!("{} elements a channel: {by} each, gradient and sum in one launch", outer * inner)
-            });
-            let dims = LaunchDims::new(channels.div_ceil(channels_of_block(warps)), BLOCK);
-            macro_rules! launch {
-                ($warps:literal) => {{
-                    let backward = PreluBackwardChannels::<S, $warps> {
-                        x,
-                        alpha,
-                        dy,
-                        dx,
-                        dx_beta,
-                        dalpha,
-                        beta,
-                        outer,
-                        channels,
-                        inner,
-                        by_inner,
-                    };
-                    // SAFETY: shapes were checked by `prelu::backward`; a channel has fewer than 2³¹ elements, and the grid has all channels.
-                    unsafe { gpu.launch(dims, backward) }
-                }};
-            }
-            if warps == 1 { launch!(1) } else { launch!(8) }
-        })
+        for_storage!(
+            T as S,
+            OP,
+            "x",
+            gpu,
+            for_slopes!(A as P beside S, {
+                let (x, dy) = (self.x.gpu::<S>(OP, "x")?, self.dy.gpu::<S>(OP, "dy")?);
+                let (alpha, dalpha) = (self.alpha.gpu::<P>(OP, "alpha")?, tensor.gpu_mut::<P>(OP, "dalpha")?);
+                let (dx, dx_beta) = Out::gpu::<S>(self.dx, OP, "dx")?;
+                let beta = beta as f32;
+                let _why = explain::because(|| {
+                    let by = if warps == 1 { "a warp" } else { "a block" };
+                    format!("{} elements a channel: {by} each, gradient and sum in one launch", outer * inner)
+                });
+                let dims = LaunchDims::new(channels.div_ceil(channels_of_block(warps)), BLOCK);
+                macro_rules! launch {
+                    ($warps:literal) => {{
+                        let backward = PreluBackwardChannels::<S, P, $warps> {
+                            x,
+                            alpha,
+                            dy,
+                            dx,
+                            dx_beta,
+                            dalpha,
+                            beta,
+                            outer,
+                            channels,
+                            inner,
+                            by_inner,
+                        };
+                        // SAFETY: shapes were checked by `prelu::backward`; a channel has fewer than 2³¹ elements, and the grid has all channels.
+                        unsafe { gpu.launch(dims, backward) }
+                    }};
+                }
+                if warps == 1 { launch!(1) } else { launch!(8) }
+            })
+        )
     }
 }
 
-impl<T: Real> OnGpu for Backward<'_, T> {
+impl<T: Real, A: ParameterOf<T>> OnGpu for Backward<'_, T, A> {
     fn on_gpu(self, gpu: &Gpu) -> Result<()> {
         const OP: &str = "prelu.backward";
         let layout = self.layout;
-        let alpha = self.alpha.gpu::<f32>(OP, "alpha")?;
         if let Some(warps) = warps_of_channel(&layout)
             && self.dalpha.is_some()
         {
@@ -194,63 +219,73 @@ impl<T: Real> OnGpu for Backward<'_, T> {
         let launched: Result<()> = 'launched: {
             if let Some(((columns, grid), 8)) = of_columns {
                 for_half!(T as S, {
-                    let (x, dy) = (self.x.gpu::<S>(OP, "x")?, self.dy.gpu::<S>(OP, "dy")?);
-                    let (dx, dx_beta) = Out::gpu::<S>(self.dx, OP, "dx")?;
-                    let _why = because_columns(8);
-                    let outer = layout.outer as u64;
-                    let stage = PreluBackwardColumns::<S, 8> { x, alpha, dy, dx, dx_beta, sums, outer, columns };
-                    // SAFETY: as below.
-                    break 'launched unsafe { gpu.launch(LaunchDims::new(grid, COLUMN_BLOCK), stage) };
+                    for_slopes!(A as P beside S, {
+                        let (x, dy) = (self.x.gpu::<S>(OP, "x")?, self.dy.gpu::<S>(OP, "dy")?);
+                        let alpha = self.alpha.gpu::<P>(OP, "alpha")?;
+                        let (dx, dx_beta) = Out::gpu::<S>(self.dx, OP, "dx")?;
+                        let _why = because_columns(8);
+                        let outer = layout.outer as u64;
+                        let stage = PreluBackwardColumns::<S, P, 8> { x, alpha, dy, dx, dx_beta, sums, outer, columns };
+                        // SAFETY: as below.
+                        break 'launched unsafe { gpu.launch(LaunchDims::new(grid, COLUMN_BLOCK), stage) };
+                    })
                 });
             }
-            for_storage!(T as S, OP, "x", gpu, {
-                let (x, dy) = (self.x.gpu::<S>(OP, "x")?, self.dy.gpu::<S>(OP, "dy")?);
-                let (dx, dx_beta) = Out::gpu::<S>(self.dx, OP, "dx")?;
-                if let Some(((columns, grid), each)) = of_columns {
-                    let _why = because_columns(each);
-                    let (dims, outer) = (LaunchDims::new(grid, COLUMN_BLOCK), layout.outer as u64);
-                    if each == 4 {
-                        let stage = PreluBackwardColumns::<S, 4> { x, alpha, dy, dx, dx_beta, sums, outer, columns };
-                        // SAFETY: shapes were checked by `prelu::backward`; the columns are the layout's, a multiple of what a
-                        // thread takes, with their grid; `sums` holds one element for each column of each block's rows.
-                        unsafe { gpu.launch(dims, stage) }
+            for_storage!(
+                T as S,
+                OP,
+                "x",
+                gpu,
+                for_slopes!(A as P beside S, {
+                    let (x, dy) = (self.x.gpu::<S>(OP, "x")?, self.dy.gpu::<S>(OP, "dy")?);
+                    let alpha = self.alpha.gpu::<P>(OP, "alpha")?;
+                    let (dx, dx_beta) = Out::gpu::<S>(self.dx, OP, "dx")?;
+                    if let Some(((columns, grid), each)) = of_columns {
+                        let _why = because_columns(each);
+                        let (dims, outer) = (LaunchDims::new(grid, COLUMN_BLOCK), layout.outer as u64);
+                        if each == 4 {
+                            let stage = PreluBackwardColumns::<S, P, 4> { x, alpha, dy, dx, dx_beta, sums, outer, columns };
+                            // SAFETY: shapes were checked by `prelu::backward`; the columns are the layout's, a multiple of what a
+                            // thread takes, with their grid; `sums` holds one element for each column of each block's rows.
+                            unsafe { gpu.launch(dims, stage) }
+                        } else {
+                            let stage = PreluBackwardColumns::<S, P, 1> { x, alpha, dy, dx, dx_beta, sums, outer, columns };
+                            // SAFETY: as above.
+                            unsafe { gpu.launch(dims, stage) }
+                        }
                     } else {
-                        let stage = PreluBackwardColumns::<S, 1> { x, alpha, dy, dx, dx_beta, sums, outer, columns };
-                        // SAFETY: as above.
+                        let dims = LaunchDims::new(count as u32, BLOCK);
+                        let (parts, vector) = (parts as u32, u32::from(inner % 4 == 0));
+                        let _why = explain::because(|| {
+                            let loads = if vector == 1 {
+                                "a multiple of 4: 4 at a time"
+                            } else {
+                                "no multiple of 4: one at a time"
+                            };
+                            format!("planes of {inner}, {loads}, parts of {PART}")
+                        });
+                        let (inner, by_channels, by_parts) =
+                            (inner as u64, Divider::new(channels), Divider::new(parts.max(1)));
+                        let stage = PreluBackwardPlanes::<S, P> {
+                            x,
+                            alpha,
+                            dy,
+                            dx,
+                            dx_beta,
+                            sums,
+                            channels,
+                            by_channels,
+                            inner,
+                            parts,
+                            by_parts,
+                            vector,
+                        };
+                        // SAFETY: shapes were checked by `prelu::backward`; the grid has one block for each part of each plane, fewer
+                        // than 2³¹, and `sums` one element for each block; a plane of a multiple of 4 elements begins at one of 4 elements.
                         unsafe { gpu.launch(dims, stage) }
                     }
-                } else {
-                    let dims = LaunchDims::new(count as u32, BLOCK);
-                    let (parts, vector) = (parts as u32, u32::from(inner % 4 == 0));
-                    let _why = explain::because(|| {
-                        let loads = if vector == 1 {
-                            "a multiple of 4: 4 at a time"
-                        } else {
-                            "no multiple of 4: one at a time"
-                        };
-                        format!("planes of {inner}, {loads}, parts of {PART}")
-                    });
-                    let (inner, by_channels, by_parts) =
-                        (inner as u64, Divider::new(channels), Divider::new(parts.max(1)));
-                    let stage = PreluBackwardPlanes {
-                        x,
-                        alpha,
-                        dy,
-                        dx,
-                        dx_beta,
-                        sums,
-                        channels,
-                        by_channels,
-                        inner,
-                        parts,
-                        by_parts,
-                        vector,
-                    };
-                    // SAFETY: shapes were checked by `prelu::backward`; the grid has one block for each part of each plane, fewer
-                    // than 2³¹, and `sums` one element for each block; a plane of a multiple of 4 elements begins at one of 4 elements.
-                    unsafe { gpu.launch(dims, stage) }
-                }
-            })
+                })
+            )
         };
         launched?;
 

@@ -1,7 +1,7 @@
 //! Parametric rectified linear unit: `y = x` where `x > 0`, else `alpha * x` (He et al., ICCV 2015, arXiv 1502.01852).
 //!
-//! `alpha`, which is `f32` also where `x` is of 16 bits, is one slope for all (`[1]`) or one per channel (`[C]`, dimension 1 of `x`: features of `[N, F]`, maps of
-//! `[N, C, H, W]`). Backward needs `x`:
+//! `alpha` is one slope for all (`[1]`) or one per channel (`[C]`, dimension 1 of `x`: features of `[N, F]`, maps of `[N, C, H, W]`);
+//! where `x` is of 16 bits it may be of the same type, or `f32`. Backward needs `x`:
 //! - `dx = dy` where `x > 0`, else `alpha * dy`;
 //! - `dalpha = sum of x * dy where x <= 0`, over all but the channels.
 //!
@@ -14,7 +14,7 @@ mod gpu;
 pub use contract::Op;
 
 use crate::Layout::{ChannelsLast, RowMajor};
-use crate::{Error, Out, Real, Result, Tensor, check};
+use crate::{Error, Out, ParameterOf, Real, Result, Tensor, check};
 
 /// `x` as `[outer, channels, inner]`; one shared slope is one channel.
 #[derive(Clone, Copy, Debug)]
@@ -25,22 +25,22 @@ struct Layout {
 }
 
 /// A forward pass whose arguments have been checked.
-struct Forward<'a, T: Real> {
+struct Forward<'a, T: Real, A: ParameterOf<T>> {
     layout: Layout,
     /// Without it, what `y` holds.
     x: Option<&'a Tensor<T>>,
-    alpha: &'a Tensor<T::Compute>,
+    alpha: &'a Tensor<A>,
     y: &'a mut Tensor<T>,
 }
 
 /// A backward pass whose arguments have been checked.
-struct Backward<'a, T: Real> {
+struct Backward<'a, T: Real, A: ParameterOf<T>> {
     layout: Layout,
     x: &'a Tensor<T>,
-    alpha: &'a Tensor<T::Compute>,
+    alpha: &'a Tensor<A>,
     dy: &'a Tensor<T>,
     dx: Option<Out<'a, T>>,
-    dalpha: Option<Out<'a, T::Compute>>,
+    dalpha: Option<Out<'a, A>>,
 }
 
 /// `y = prelu(x)`, with `x` of any shape when `alpha` is `[1]`, of at least two dimensions when it is `[C]`.
@@ -48,7 +48,7 @@ struct Backward<'a, T: Real> {
 /// # Errors
 /// [`Error::Shape`] and [`Error::Device`] for tensors that do not go together; [`Error::DType`] for `f64` on a GPU; the
 /// device's own errors.
-pub fn forward<T: Real>(x: &Tensor<T>, alpha: &Tensor<T::Compute>) -> Result<Tensor<T>> {
+pub fn forward<T: Real, A: ParameterOf<T>>(x: &Tensor<T>, alpha: &Tensor<A>) -> Result<Tensor<T>> {
     let layout = layout("prelu.forward", x, alpha)?;
     let mut y = x.empty_like()?;
     x.device().run(Forward { layout, x: Some(x), alpha, y: &mut y })?;
@@ -61,22 +61,22 @@ pub fn forward<T: Real>(x: &Tensor<T>, alpha: &Tensor<T::Compute>) -> Result<Ten
 ///
 /// # Errors
 /// As [`forward`].
-pub fn forward_in_place<T: Real>(x: &mut Tensor<T>, alpha: &Tensor<T::Compute>) -> Result<()> {
+pub fn forward_in_place<T: Real, A: ParameterOf<T>>(x: &mut Tensor<T>, alpha: &Tensor<A>) -> Result<()> {
     let layout = layout("prelu.forward_in_place", x, alpha)?;
     let device = x.device().clone();
     device.run(Forward { layout, x: None, alpha, y: x })
 }
 
-/// Both gradients, each where asked for; `dx` is of `x`'s shape, `dalpha` of `alpha`'s.
+/// Both gradients, each where asked for; `dx` is of `x`'s shape, `dalpha` of `alpha`'s, whose sums are rounded once.
 ///
 /// # Errors
 /// As [`forward`].
-pub fn backward<T: Real>(
+pub fn backward<T: Real, A: ParameterOf<T>>(
     x: &Tensor<T>,
-    alpha: &Tensor<T::Compute>,
+    alpha: &Tensor<A>,
     dy: &Tensor<T>,
     dx: Option<Out<'_, T>>,
-    dalpha: Option<Out<'_, T::Compute>>,
+    dalpha: Option<Out<'_, A>>,
 ) -> Result<()> {
     const OP: &str = "prelu.backward";
     let layout = layout(OP, x, alpha)?;
@@ -90,7 +90,7 @@ pub fn backward<T: Real>(
     x.device().run(Backward { layout, x, alpha, dy, dx, dalpha })
 }
 
-fn layout<T: Real>(op: &'static str, x: &Tensor<T>, alpha: &Tensor<T::Compute>) -> Result<Layout> {
+fn layout<T: Real, A: ParameterOf<T>>(op: &'static str, x: &Tensor<T>, alpha: &Tensor<A>) -> Result<Layout> {
     check::device(op, "alpha", alpha, x)?;
     check::only_batch_may_be_zero(op, "x", x)?;
     match (alpha.shape(), x.shape()) {
