@@ -47,6 +47,7 @@ pub fn tests() -> Vec<Trial> {
         on_cpu("dense::tune::environment", tune::environment),
     ];
     tests.extend(on_each_gpu("dense::tune::each_way_is_taken", tune::each_way_is_taken));
+    tests.push(on_hopper("dense::tune::each_way_of_halves_is_taken", tune::each_way_of_halves_is_taken));
     tests.extend(on_each_gpu("dense::tune::tunes_and_keeps", tune::tunes_and_keeps));
     macro_rules! of_tiles {
         ($($side:literal)*) => {$(

@@ -84,6 +84,9 @@ pub struct Arguments {
     /// and --passes, and keep the fastest in this file, for FERROLAYER_DENSE_TABLE
     #[arg(long, value_name = "FILE", conflicts_with_all = ["host", "power", "report", "json", "compare", "filter"])]
     tune: Option<PathBuf>,
+    /// With --tune: write what each way near the fastest takes, a line of JSON for each product
+    #[arg(long, value_name = "FILE", requires = "tune")]
+    ways: Option<PathBuf>,
     /// Of f32, with --tune: f32, f32_split, tf32 (f32_split alone if not given)
     #[arg(long, num_args = 1.., value_name = "NAME", requires = "tune",
           value_parser = PossibleValuesParser::new(Precision::ALL.map(Precision::name)))]
@@ -167,7 +170,7 @@ impl Arguments {
             let asked = Asked { shapes, types, passes, precisions };
             // What cannot be tuned is said where there is no GPU, too.
             asked.problems()?;
-            return asked.run(&Gpu::new(self.gpu).map_err(Failure::NoGpu)?, file);
+            return asked.run(&Gpu::new(self.gpu).map_err(Failure::NoGpu)?, file, self.ways.as_deref());
         }
         let plan = self.plan();
         if plan.is_empty() {

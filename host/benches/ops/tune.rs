@@ -1,6 +1,8 @@
 //! `--tune FILE`: every way to make the dense layer's products, and the fastest kept in a table
 //! (`ferrolayer::ops::dense::tune`).
 
+use std::fs::File;
+use std::io::Write;
 use std::path::Path;
 
 use ferrolayer::device::Gpu;
@@ -57,7 +59,8 @@ impl Asked<'_> {
     }
 
     /// Tunes them one after the other; what was found so far is in the file.
-    pub fn run(&self, gpu: &Gpu, file: &Path) -> Result<bool, Failure> {
+    /// What the ways near each fastest one take is written to `ways`, a line each.
+    pub fn run(&self, gpu: &Gpu, file: &Path, ways: Option<&Path>) -> Result<bool, Failure> {
         let problems = self.problems()?;
         let mut table = match Table::read(file) {
             Ok(table) => match table.fits(gpu) {
@@ -71,29 +74,51 @@ impl Asked<'_> {
             // What is no table is not written over.
             Err(other) => return Err(other.into()),
         };
-        let (mut faster, mut failed) = (0, 0);
+        let unwritten = |path: &Path| {
+            let path = path.display().to_string();
+            move |error| Failure::Write(path, error)
+        };
+        let mut lines = ways.map(|path| File::create(path).map_err(unwritten(path))).transpose()?;
+        let (mut faster, mut near, mut failed) = (0, 0, 0);
         for problem in &problems {
-            match tune(gpu, std::slice::from_ref(problem), |_| ()) {
-                Ok(tuned) => tuned.entries().iter().for_each(|entry| {
-                    println!("{}", line(entry));
-                    faster += usize::from(entry.choice != entry.model);
-                    table.insert(entry.clone());
-                }),
-                // One that fails must not hide the others.
-                Err(error) => {
-                    println!("{problem}: failed: {error}");
-                    failed += 1;
+            let mut written = Ok(());
+            let tuned = tune(gpu, std::slice::from_ref(problem), |entry, times| {
+                println!("{}", line(entry));
+                faster += usize::from(entry.choice != entry.model);
+                near += usize::from(is_near(entry));
+                table.insert(entry.clone());
+                if let Some(lines) = &mut lines {
+                    written = writeln!(lines, "{}", times_of(entry, times));
                 }
+            });
+            written.map_err(unwritten(ways.unwrap_or(file)))?;
+            // One that fails must not hide the others.
+            if let Err(error) = tuned {
+                println!("{problem}: failed: {error}");
+                failed += 1;
             }
             table.write(file)?;
         }
         println!(
-            "\n{} products, of {faster} another way than the model's; {}",
+            "\n{} products, of {faster} another way than the model's, which for {near} is within {NEAR} % of the fastest; {}",
             problems.len() - failed,
             file.display()
         );
         Ok(failed == 0)
     }
+}
+
+/// How near the fastest the model's way has to be to count as right, in hundredths of its time.
+const NEAR: f64 = 3.0;
+
+fn is_near(entry: &Entry) -> bool {
+    entry.model_us <= (1.0 + NEAR / 100.0) * entry.us
+}
+
+/// A line of JSON: the product, the model's way, and microseconds by the ways' names.
+fn times_of(entry: &Entry, times: &[(String, f64)]) -> String {
+    let ways: serde_json::Map<_, _> = times.iter().map(|(name, us)| (name.clone(), (*us).into())).collect();
+    serde_json::json!({ "problem": entry.problem.to_string(), "model": entry.model, "ways": ways }).to_string()
 }
 
 /// `512x4096x11008`: rows, inputs and outputs.

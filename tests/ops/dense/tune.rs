@@ -85,6 +85,51 @@ pub fn each_way_is_taken(device: &Device) -> Outcome {
     Ok(Table::new(gpu).apply(gpu)?)
 }
 
+/// Each product of 16 bits by each way of Hopper's, one launch or two: all are the same numbers, whole ones.
+pub fn each_way_of_halves_is_taken(device: &Device) -> Outcome {
+    let _alone = alone();
+    let gpu = gpu(device);
+    let draw = |seed, shape: &[usize]| -> Result<Tensor<bf16>, Error> {
+        let whole = normal_tensor::<f32>(device, seed, shape).to_vec()?.into_iter();
+        Tensor::from_vec(device, shape, whole.map(|v| bf16::from_f32((2.0 * v).round())).collect())
+    };
+    let mut in_two = 0;
+    // 162 tiles of 128 by 256, and some that end among a tile's rows or columns.
+    for (product, sizes) in [
+        (Product::Forward, [2264, 1032, 2056]),
+        (Product::Forward, [392, 1096, 11_560]),
+        (Product::Dx, [2264, 2056, 1032]),
+        (Product::Dw, [1032, 2056, 2264]),
+    ] {
+        let [n, i, o] = sizes;
+        let (x, w, dy) = (draw(1, &[n, i])?, draw(2, &[o, i])?, draw(3, &[n, o])?);
+        let made = || -> Result<Vec<bf16>, Error> {
+            let none = Activation::Identity;
+            let (mut dx, mut dw) = (x.empty_like()?, w.empty_like()?);
+            let mut gradients = Gradients::default();
+            match product {
+                Product::Forward => return dense::forward_inference(&x, &w, None, none)?.to_vec(),
+                Product::Dx => gradients.dx = Some(Out::write(&mut dx)),
+                Product::Dw => gradients.dw = Some(Out::write(&mut dw)),
+            }
+            dense::backward(&x, &w, none, &Saved::Identity, &dy, gradients)?;
+            if product == Product::Dx { dx.to_vec() } else { dw.to_vec() }
+        };
+        Table::new(gpu).apply(gpu)?;
+        let expected = made()?;
+        let problem = problem(product, sizes, DType::Bf16);
+        for choice in problem.choices(gpu)?.into_iter().filter(|choice| choice.starts_with("wgmma")) {
+            in_two += usize::from(choice.contains(" from "));
+            let mut table = Table::new(gpu);
+            table.insert(entry(problem, &choice));
+            table.apply(gpu)?;
+            assert!(made()? == expected, "{problem}: {choice}");
+        }
+    }
+    assert!(in_two > 3, "{in_two} ways in two launches");
+    Ok(Table::new(gpu).apply(gpu)?)
+}
+
 /// What is tuned is one of the ways, is kept in a file and read from it.
 pub fn tunes_and_keeps(device: &Device) -> Outcome {
     let _alone = alone();
@@ -92,9 +137,14 @@ pub fn tunes_and_keeps(device: &Device) -> Outcome {
     let mut problems = Problem::layer(16, 64, 24, DType::F32, Precision::default()).to_vec();
     problems.extend(Problem::layer(16, 64, 24, DType::Bf16, Precision::default()));
     let mut told = Vec::new();
-    let table = tune(gpu, &problems, |entry| told.push(entry.clone()))?;
-    assert_eq!(table.entries(), told);
-    assert_eq!(told.iter().map(|entry| entry.problem).collect::<Vec<_>>(), problems);
+    let table = tune(gpu, &problems, |entry, ways| told.push((entry.clone(), ways.to_vec())))?;
+    let (entries, ways): (Vec<_>, Vec<_>) = told.into_iter().unzip();
+    assert_eq!(table.entries(), entries);
+    assert_eq!(entries.iter().map(|entry| entry.problem).collect::<Vec<_>>(), problems);
+    for (Entry { choice, us, model, model_us, .. }, ways) in entries.iter().zip(&ways) {
+        let taken = |name: &String| ways.iter().find(|(way, _)| way == name).map(|(_, us)| us);
+        assert_eq!((taken(choice), taken(model)), (Some(us), Some(model_us)));
+    }
     for Entry { problem, choice, us, model, model_us } in table.entries() {
         let choices = problem.choices(gpu)?;
         assert!(choices.contains(choice) && choices.contains(model), "{problem}: {choice}, {model}");
@@ -111,7 +161,7 @@ pub fn tunes_and_keeps(device: &Device) -> Outcome {
 pub fn refuses_what_cannot_be_tuned() -> Outcome {
     let gpu = Gpu::emulated();
     for (sizes, dtype) in [([0, 8, 8], DType::F32), ([8, 1 << 31, 8], DType::F32), ([8, 8, 8], DType::F64)] {
-        let error = tune(&gpu, &[problem(Product::Dx, sizes, dtype)], |_| ()).unwrap_err();
+        let error = tune(&gpu, &[problem(Product::Dx, sizes, dtype)], |_, _| ()).unwrap_err();
         assert!(matches!(error, Error::Argument { op: "dense.tune", .. }), "{error}");
     }
     Ok(())

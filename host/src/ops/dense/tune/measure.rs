@@ -29,7 +29,8 @@ const NOISE: f64 = 1.01;
 /// What events and copies cost the host besides.
 const BETWEEN: Duration = Duration::from_micros(50);
 
-/// Measures all ways to make each of these products on `gpu`, and keeps the fastest. `told` gets each as it is known.
+/// Measures all ways to make each of these products on `gpu`, and keeps the fastest. `told` gets each as it is known, with the microseconds
+/// of each way that was near the fastest, and of the model's.
 ///
 /// Nobody else should use the GPU meanwhile. It takes some tenths of a second for a small product, and where a kernel was never
 /// launched on this machine the driver's time to compile it.
@@ -37,17 +38,17 @@ const BETWEEN: Duration = Duration::from_micros(50);
 /// # Errors
 /// [`Error::Argument`](crate::Error::Argument) for sizes of 0 or of 2³¹ and more, and for other types; [`Error::OutOfMemory`](crate::Error::OutOfMemory), and other
 /// errors of the device.
-pub fn tune(gpu: &Gpu, problems: &[Problem], mut told: impl FnMut(&Entry)) -> Result<Table> {
+pub fn tune(gpu: &Gpu, problems: &[Problem], mut told: impl FnMut(&Entry, &[(String, f64)])) -> Result<Table> {
     problems.iter().try_for_each(Problem::check)?;
     let mut table = Table::new(gpu);
     let timer = Timer::new(gpu)?;
     for problem in problems {
-        let entry = match problem.dtype {
+        let (entry, ways) = match problem.dtype {
             DType::F16 => timer.fastest::<f16>(problem),
             DType::Bf16 => timer.fastest::<bf16>(problem),
             _ => timer.fastest::<f32>(problem),
         }?;
-        told(&entry);
+        told(&entry, &ways);
         table.insert(entry);
     }
     Ok(table)
@@ -74,7 +75,8 @@ impl Timer {
         Ok(Self { gpu: gpu.clone(), scratch, filler })
     }
 
-    fn fastest<T: Real + Products>(&self, problem: &Problem) -> Result<Entry> {
+    /// The fastest way, and what those near it take.
+    fn fastest<T: Real + Products>(&self, problem: &Problem) -> Result<(Entry, Vec<(String, f64)>)> {
         let question = problem.question(self.gpu.hopper_multiprocessors().is_some());
         let model = question.model::<T>(&self.gpu, false).expect("sizes were checked").to_string();
         let choices = question.all();
@@ -113,7 +115,10 @@ impl Timer {
         };
         let best = if of_model.median() <= NOISE * fastest.median() { of_model } else { fastest };
         let us = |timed: &Timed| (1e9 * timed.median()).round() / 1e3;
-        Ok(Entry { problem: *problem, choice: best.choice.to_string(), us: us(best), model_us: us(of_model), model })
+        let ways = timed.iter().map(|timed| (timed.choice.to_string(), us(timed))).collect();
+        let entry =
+            Entry { problem: *problem, choice: best.choice.to_string(), us: us(best), model_us: us(of_model), model };
+        Ok((entry, ways))
     }
 
     /// Loads its kernels, and leaves out what cannot run here.

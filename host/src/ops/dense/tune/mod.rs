@@ -14,7 +14,7 @@
 //! let gpu = Gpu::new(0)?;
 //! // Forward, dx and dw of a layer of 512 rows, 4096 inputs and 11008 outputs.
 //! let layer = Problem::layer(512, 4096, 11_008, DType::Bf16, Precision::default());
-//! tune(&gpu, &layer, |entry| println!("{}: {} {:.1} µs", entry.problem, entry.choice, entry.us))?.write("h200.jsonl")?;
+//! tune(&gpu, &layer, |entry, _| println!("{}: {} {:.1} µs", entry.problem, entry.choice, entry.us))?.write("h200.jsonl")?;
 //!
 //! // In the program that is to be fast:
 //! Table::read("h200.jsonl")?.apply(&gpu)?;
