@@ -32,21 +32,21 @@ const fn kind([columns, across, together]: [u32; 3], slice: [u64; 3], between: u
 }
 
 pub(super) const KINDS: [Kind; 15] = [
-    kind([256, 1, 1], [486_577, 494_359, 547_732], 2168, 30),
-    kind([224, 1, 1], [413_052, 455_846, 539_245], 1793, 30),
-    kind([192, 1, 1], [364_055, 389_125, 422_419], 1307, 32),
-    kind([168, 1, 1], [351_638, 351_428, 342_988], 1398, 30),
-    kind([144, 1, 1], [308_407, 318_961, 322_153], 1252, 30),
-    kind([128, 1, 1], [266_462, 252_472, 274_776], 979, 30),
-    kind([128, 1, 2], [208_016, 208_492, 208_927], 17, 3358),
-    kind([128, 1, 4], [382_371, 338_732, 410_589], 890, 2289),
-    kind([96, 1, 1], [246_956, 223_247, 233_649], 853, 30),
-    kind([64, 1, 1], [261_699, 175_124, 217_257], 635, 90),
-    kind([64, 1, 2], [180_087, 169_919, 154_116], 340, 1058),
-    kind([64, 1, 4], [144_638, 152_181, 152_603], 558, 1216),
-    kind([64, 2, 1], [230_682, 217_340, 216_184], 466, 149),
-    kind([64, 2, 2], [173_922, 213_256, 194_620], 24, 1168),
-    kind([64, 2, 4], [142_077, 140_969, 131_493], 245, 1353),
+    kind([256, 1, 1], [475_141, 494_380, 557_335], 2147, 30),
+    kind([224, 1, 1], [414_522, 437_070, 532_277], 1812, 30),
+    kind([192, 1, 1], [362_487, 384_600, 430_867], 1343, 32),
+    kind([168, 1, 1], [351_638, 349_255, 346_030], 1434, 30),
+    kind([144, 1, 1], [327_652, 305_608, 325_882], 1235, 30),
+    kind([128, 1, 1], [276_636, 250_446, 280_949], 979, 30),
+    kind([128, 1, 2], [208_016, 208_492, 208_414], 17, 3468),
+    kind([128, 1, 4], [377_634, 347_527, 388_764], 892, 2246),
+    kind([96, 1, 1], [254_129, 220_278, 243_949], 889, 30),
+    kind([64, 1, 1], [261_748, 184_200, 213_726], 625, 89),
+    kind([64, 1, 2], [180_087, 168_175, 154_078], 338, 1064),
+    kind([64, 1, 4], [144_638, 151_240, 150_296], 558, 1184),
+    kind([64, 2, 1], [238_618, 221_728, 229_860], 477, 146),
+    kind([64, 2, 2], [173_922, 207_790, 195_200], 24, 1226),
+    kind([64, 2, 4], [142_766, 141_846, 134_895], 245, 1371),
 ];
 
 /// Blocks that share what they copy, one below the other and side by side, and what they take, in thousandths of what one by itself does: a slice
@@ -64,11 +64,11 @@ const fn sharing(blocks: [u32; 2], [slice, between, byte]: [u64; 3], ends: u64) 
 }
 
 pub(super) const SHARINGS: [Sharing; 5] = [
-    sharing([1, 1], [920, 1192, 1058], 0),
-    sharing([2, 1], [1177, 1158, 715], 102),
-    sharing([1, 2], [1235, 1156, 844], 101),
-    sharing([2, 2], [1181, 1410, 798], 99),
-    sharing([4, 1], [1194, 1083, 837], 96),
+    sharing([1, 1], [895, 1197, 1022], 0),
+    sharing([2, 1], [1153, 1186, 717], 101),
+    sharing([1, 2], [1266, 1161, 803], 101),
+    sharing([2, 2], [1140, 1408, 824], 99),
+    sharing([4, 1], [1174, 1120, 823], 97),
 ];
 
 /// Blocks that run while each has the way to the L2 cache for itself: of more, two share it.
@@ -81,32 +81,32 @@ const IN_FOURS: u64 = 120;
 /// Rows of tiles that blocks take which run at the same time, as the kernels' `order.rs` has it.
 const BELOW: u64 = 16;
 /// A copied row of 128 bytes, in picoseconds: on a multiprocessor's way, and on that of two.
-const ROW: u64 = 1004;
-const ROW_OF_PAIR: u64 = 1560;
+const ROW: u64 = 1000;
+const ROW_OF_PAIR: u64 = 1530;
 /// How much of that a row takes which 1, 2, 4 and so on of the blocks that run want, in thousandths: as fitted, and what 1 and
 /// more than 16 have is less sure than the fall between.
-const WANTED: [u64; 7] = [880, 955, 974, 771, 661, 638, 583];
+const WANTED: [u64; 7] = [905, 982, 998, 792, 654, 628, 579];
 /// Bytes that the L2 cache gives to all multiprocessors in a nanosecond, and memory to the L2 cache.
-const L2_BYTES: u64 = 19_445;
+const L2_BYTES: u64 = 19_237;
 const MEMORY_BYTES: u64 = 5441;
 /// What rows that do not begin at multiples of 128 bytes add, in thousandths: to each copied row, where the depth is not what
 /// lies in a row of the matrix and where it is; to a slice of the tensor cores, of the rows' and the columns' operand; to the bytes.
-const UNALIGNED_ROWS: [u64; 2] = [1117, 1113];
-const UNALIGNED_SLICE: [u64; 2] = [191, 75];
-const UNALIGNED_BYTES: u64 = 2683;
+const UNALIGNED_ROWS: [u64; 2] = [1101, 1090];
+const UNALIGNED_SLICE: [u64; 2] = [192, 76];
+const UNALIGNED_BYTES: u64 = 2652;
 /// How much of that rows add whose length is an odd multiple of 64 bytes, and of 32, in thousandths.
-const OF_32: u64 = 225;
+const OF_32: u64 = 216;
 const OF_16: u64 = 280;
 /// Of what is between two tiles, in thousandths: what goes with the columns that there are in a tile; what is saved where one of
 /// its warpgroups has nothing to store; what sums in f32 add, that are parts.
-const BY_COLUMNS: u64 = 768;
-const ONE_IDLE: u64 = 484;
+const BY_COLUMNS: u64 = 763;
+const ONE_IDLE: u64 = 482;
 /// What a slice takes where one of a tile's warpgroups multiplies nothing that is stored, in thousandths.
 const ONE_FOR_NOTHING: u64 = 934;
 const IN_PARTS: u64 = 76;
 /// What the kernel takes that adds the parts: at all, for each part, and how many elements of parts it goes through in a
 /// nanosecond.
-const FINISH: [u64; 3] = [1431, 166, 367];
+const FINISH: [u64; 3] = [1404, 161, 370];
 
 /// An operand, as the copies of slices see it.
 struct Operand {
