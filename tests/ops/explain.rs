@@ -101,24 +101,24 @@ fn says_once() -> Outcome {
         "dense_forward_mma_f16_64 grid 1 block 128 shared 32768 bytes: 3x5 sums over 304 by tensor cores in tiles of 64x64: of \
          all cuts this should take the least time; the depth in one part"
             .to_owned(),
-        "prelu_backward_columns_f32_1 grid 1 block 512: planes of 6, less than 64, would leave threads idle: by columns \
+        "prelu_backward_columns_f32_f32_1 grid 1 block 512: planes of 6, less than 64, would leave threads idle: by columns \
          across planes, 1 a thread"
             .to_owned(),
-        "prelu_backward_planes_f32 grid 6 block 256: planes of 68, a multiple of 4: 4 at a time, parts of 4096"
+        "prelu_backward_planes_f32_f32 grid 6 block 256: planes of 68, a multiple of 4: 4 at a time, parts of 4096"
             .to_owned(),
-        "prelu_backward_planes_f32 grid 6 block 256: planes of 70, no multiple of 4: one at a time, parts of 4096"
+        "prelu_backward_planes_f32_f32 grid 6 block 256: planes of 70, no multiple of 4: one at a time, parts of 4096"
             .to_owned(),
-        "prelu_forward_vectors_f32_1 grid 1 block 256: planes of a multiple of 4: one slope for a vector, vectors a thread 1"
+        "prelu_forward_vectors_f32_f32_1 grid 1 block 256: planes of a multiple of 4: one slope for a vector, vectors a thread 1"
             .to_owned(),
-        "prelu_forward_vectors_f32_2 grid 1 block 256: planes of no multiple of 4: 2 slopes for a vector, vectors a thread 1"
+        "prelu_forward_vectors_f32_f32_2 grid 1 block 256: planes of no multiple of 4: 2 slopes for a vector, vectors a thread 1"
             .to_owned(),
-        "prelu_forward_vectors_f32_0 grid 1 block 256: planes of 2: a vector's channels are looked for one by one, vectors a \
+        "prelu_forward_vectors_f32_f32_0 grid 1 block 256: planes of 2: a vector's channels are looked for one by one, vectors a \
          thread 1"
             .to_owned(),
-        "prelu_forward_vectors_f32_0 grid 1 block 256: no multiple of 4 channels: a vector's are looked for one by one, \
+        "prelu_forward_vectors_f32_f32_0 grid 1 block 256: no multiple of 4 channels: a vector's are looked for one by one, \
          vectors a thread 1"
             .to_owned(),
-        "prelu_forward_vectors_f32_4 grid 1 block 256: a multiple of 4 channels: 4 slopes for a vector, vectors a thread 1"
+        "prelu_forward_vectors_f32_f32_4 grid 1 block 256: a multiple of 4 channels: 4 slopes for a vector, vectors a thread 1"
             .to_owned(),
         format!(
             "max_pool_forward_band_f32_3_2 grid 1 block 64 shared 1968 bytes: {three} row-major: by bands of rows in \
