@@ -192,9 +192,10 @@ def test_products_goals_and_random_layers() -> None:
     layers = products.random_shapes(300)
     assert layers == products.random_shapes(300) and len(set(layers)) > 290
     assert layers[:7] != products.random_shapes(7, seed=1)
-    for sides in layers:
-        assert math.prod(sides) <= 1 << 37
-        assert all(64 <= side <= 16384 and side % 8 == 0 for side in sides)
+    for multiple in (1, 8, 64):
+        for sides in products.random_shapes(300, multiple=multiple):
+            assert math.prod(sides) <= 1 << 37
+            assert all(64 <= side <= 16384 and side % multiple == 0 for side in sides)
 
 
 def test_products_summary() -> None:

@@ -82,6 +82,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     which = products.add_mutually_exclusive_group()
     which.add_argument("--random", type=_positive, metavar="N", help="N random layers instead of the table's")
     which.add_argument("--layers", action="store_true", help="whole layers with bias and PReLU, in bf16")
+    products.add_argument(
+        "--multiple",
+        type=int,
+        default=8,
+        metavar="N",
+        choices=(1, 2, 4, 8, 16, 32, 64),
+        help="sizes of --random are multiples of N, a power of two up to 64 (8)",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -84,15 +84,16 @@ def layer_goals(shape: Shape, pass_: str) -> tuple[float, float | None]:
     return (1.2 if large else 1.1), None
 
 
-def random_shapes(count: int, seed: int = 0) -> list[Shape]:
-    """So many layers: rows, inputs, outputs multiples of eight from 64 to 16,384, small ones as likely as large ones.
+def random_shapes(count: int, seed: int = 0, multiple: int = 8) -> list[Shape]:
+    """So many layers: rows, inputs, outputs such multiples from 64 to 16,384, small ones as likely as large ones.
 
     Of up to 2^37 products each, some 0.4 ms of a fast GPU in 16 bits.
     """
     numbers = random.Random(seed)
+    least, most = math.log2(64 / multiple), math.log2(16384 / multiple)
     found: list[Shape] = []
     while len(found) < count:
-        sides = [8 * round(2 ** numbers.uniform(3, 11)) for _ in range(3)]
+        sides = [multiple * round(2 ** numbers.uniform(least, most)) for _ in range(3)]
         if math.prod(sides) <= 1 << 37:
             found.append((sides[0], sides[1], sides[2]))
     return found
@@ -106,7 +107,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
         return 2
     device = torch.device("cuda", torch.cuda.current_device())
-    shapes = random_shapes(arguments.random) if arguments.random else SHAPES
+    shapes = random_shapes(arguments.random, multiple=arguments.multiple) if arguments.random else SHAPES
     where = machine(device)
     print(f"{where.gpu}, driver {where.driver}, torch {where.torch}, ferrolayer {where.ferrolayer}, {where.date}")
     found: list[dict[str, Any]] = []
