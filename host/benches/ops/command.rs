@@ -17,7 +17,7 @@ use crate::power::{LEAST, Meter};
 use crate::report::Columns;
 use crate::row::{Machine, Row, read, times};
 use crate::timing::{Effort, Timer};
-use crate::tune::Asked;
+use crate::tune::{self, Asked};
 use crate::work::{Inputs, Noise, Run, bind};
 use crate::{host, report};
 
@@ -87,6 +87,10 @@ pub struct Arguments {
     /// With --tune: write what each way near the fastest takes, a line of JSON for each product
     #[arg(long, value_name = "FILE", requires = "tune")]
     ways: Option<PathBuf>,
+    /// Instead: fit the model by which 16-bit products are cut up to what these --ways say, and print its numbers, as
+    /// host/src/ops/dense/plan/hopper/model/constants.rs has them
+    #[arg(long, num_args = 1.., value_name = "FILE", conflicts_with_all = ["host", "power", "report", "json", "compare", "filter", "tune"])]
+    fit: Vec<PathBuf>,
     /// Of f32, with --tune: f32, f32_split, tf32 (f32_split alone if not given)
     #[arg(long, num_args = 1.., value_name = "NAME", requires = "tune",
           value_parser = PossibleValuesParser::new(Precision::ALL.map(Precision::name)))]
@@ -109,6 +113,8 @@ pub enum Failure {
     Power(#[from] nvml_wrapper::error::NvmlError),
     #[error("{0}: {1}")]
     Write(String, std::io::Error),
+    #[error("{file}, line {line}: {problem}")]
+    Ways { file: String, line: usize, problem: String },
     #[error("{0:?} is no layer: rows, inputs and outputs, such as 512x4096x11008")]
     Shape(String),
     #[error(transparent)]
@@ -164,6 +170,10 @@ impl Arguments {
         if !self.report.is_empty() {
             let rows = self.report.iter().map(|file| read(file)).collect::<Result<Vec<_>, _>>()?.concat();
             return self.show(&rows, earlier.as_deref());
+        }
+        if !self.fit.is_empty() {
+            tune::fit(&self.fit)?;
+            return Ok(true);
         }
         if let Some(file) = &self.tune {
             let Self { shapes, types, passes, precisions, .. } = self;

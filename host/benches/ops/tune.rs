@@ -1,17 +1,20 @@
 //! `--tune FILE`: every way to make the dense layer's products, and the fastest kept in a table
 //! (`ferrolayer::ops::dense::tune`).
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ferrolayer::device::Gpu;
 use ferrolayer::ops::dense::Precision;
-use ferrolayer::ops::dense::tune::{Entry, Problem, Product, Table, tune};
+use ferrolayer::ops::dense::tune::fit::{Fitted, Times};
+use ferrolayer::ops::dense::tune::{self, Entry, Problem, Product, Table};
 use ferrolayer::{DType, Error};
+use serde::{Deserialize, Serialize};
 
 use crate::case::{Pass, Which, cases};
 use crate::command::Failure;
+use crate::row::ReadError;
 
 /// What is to be tuned, as the command's options say; where they say nothing, all.
 pub struct Asked<'a> {
@@ -82,13 +85,14 @@ impl Asked<'_> {
         let (mut faster, mut near, mut failed) = (0, 0, 0);
         for problem in &problems {
             let mut written = Ok(());
-            let tuned = tune(gpu, std::slice::from_ref(problem), |entry, times| {
+            let tuned = tune::tune(gpu, std::slice::from_ref(problem), |entry, times| {
                 println!("{}", line(entry));
                 faster += usize::from(entry.choice != entry.model);
                 near += usize::from(is_near(entry));
                 table.insert(entry.clone());
                 if let Some(lines) = &mut lines {
-                    written = writeln!(lines, "{}", times_of(entry, times));
+                    let ways = serde_json::to_string(&Ways::new(entry, times)).expect("names and numbers are JSON");
+                    written = writeln!(lines, "{ways}");
                 }
             });
             written.map_err(unwritten(ways.unwrap_or(file)))?;
@@ -115,10 +119,61 @@ fn is_near(entry: &Entry) -> bool {
     entry.model_us <= (1.0 + NEAR / 100.0) * entry.us
 }
 
-/// A line of JSON: the product, the model's way, and microseconds by the ways' names.
-fn times_of(entry: &Entry, times: &[(String, f64)]) -> String {
-    let ways: serde_json::Map<_, _> = times.iter().map(|(name, us)| (name.clone(), (*us).into())).collect();
-    serde_json::json!({ "problem": entry.problem.to_string(), "model": entry.model, "ways": ways }).to_string()
+/// A line of `--ways`: the product, the model's way, and microseconds by the ways' names.
+#[derive(Serialize, Deserialize)]
+pub struct Ways {
+    problem: String,
+    model: String,
+    ways: Times,
+}
+
+impl Ways {
+    pub fn new(entry: &Entry, times: &[(String, f64)]) -> Self {
+        let Entry { problem, model, .. } = entry;
+        Self { problem: problem.to_string(), model: model.clone(), ways: times.iter().cloned().collect() }
+    }
+}
+
+/// What files of `--ways` say.
+pub fn read_ways(files: &[PathBuf]) -> Result<Vec<(Problem, Times)>, Failure> {
+    let mut all = Vec::new();
+    for path in files {
+        let file = path.display().to_string();
+        let text = fs::read_to_string(path).map_err(|error| ReadError::Io(file.clone(), error))?;
+        for (number, line) in text.lines().enumerate() {
+            let failed = |problem: String| Failure::Ways { file: file.clone(), line: number + 1, problem };
+            let ways: Ways = serde_json::from_str(line).map_err(|error| failed(error.to_string()))?;
+            all.push((ways.problem.parse().map_err(|error: Error| failed(error.to_string()))?, ways.ways));
+        }
+    }
+    Ok(all)
+}
+
+/// `--fit FILE..`: at most so many times over all numbers. Most go nowhere any more after half as many.
+const FIT: usize = 60;
+
+/// Prints numbers that fit what the files say, and how well the model chooses by them.
+pub fn fit(files: &[PathBuf]) -> Result<(), Failure> {
+    let Fitted { present, fitted, held_out, source } = tune::fit::fit(&read_ways(files)?, FIT);
+    if present.of == 0 {
+        return Err(Failure::Nothing(
+            "nothing to fit to: no product of 16-bit floats was made in one of the model's ways",
+        ));
+    }
+    let scores = [
+        ("as the model is", present),
+        ("fitted", fitted),
+        ("of each half of the layers, fitted to the other", held_out),
+    ];
+    for (what, score) in scores {
+        let [near, longer] = [score.near, score.longer].map(|share| 100.0 * share);
+        println!(
+            "// {what}: of {} products {near:.1} % within {NEAR} % of the fastest, {longer:.2} % longer in the mean",
+            score.of
+        );
+    }
+    println!("{source}");
+    Ok(())
 }
 
 /// `512x4096x11008`: rows, inputs and outputs.

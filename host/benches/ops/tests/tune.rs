@@ -1,3 +1,9 @@
+use std::fs;
+use std::path::Path;
+
+use ferrolayer::ops::dense::tune::Entry;
+use ferrolayer::ops::dense::tune::fit::Times;
+
 use crate::tune::*;
 
 fn problems(shapes: &[&str], types: &[&str], passes: &[&str], precisions: &[&str]) -> Vec<String> {
@@ -43,4 +49,24 @@ fn a_shape_is_three_sizes() {
         let asked = Asked { shapes: &shapes, types: &[], passes: &[], precisions: &[] };
         assert!(asked.problems().is_err(), "{shape:?}");
     }
+}
+
+/// What `--ways` writes, `--fit` reads; and a file that is none is refused with its line.
+#[test]
+fn what_was_measured_is_read_again() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let file = folder.join("ways.jsonl");
+    let problem = "dw bf16 136x7032x4424".parse().unwrap();
+    let entry = Entry { problem, choice: "b".into(), us: 1.5, model: "a".into(), model_us: 2.25 };
+    let times = [("a".to_owned(), 2.25), ("b".to_owned(), 1.5)];
+    let line = serde_json::to_string(&Ways::new(&entry, &times)).unwrap();
+    fs::write(&file, format!("{line}\n{line}\n")).unwrap();
+    let read = read_ways(std::slice::from_ref(&file)).unwrap();
+    assert_eq!(read, vec![(problem, Times::from(times)); 2]);
+    for wrong in ["", "{}", &line.replace("dw", "db"), &line.replace("136", "0")] {
+        fs::write(&file, format!("{line}\n{wrong}\n")).unwrap();
+        let error = read_ways(std::slice::from_ref(&file)).unwrap_err().to_string();
+        assert!(error.contains("line 2: "), "{error}");
+    }
+    assert!(read_ways(&[folder.join("no ways")]).is_err());
 }

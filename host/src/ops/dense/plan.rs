@@ -13,6 +13,7 @@ use kernels::dense::{
 };
 
 pub(super) use self::choice::{Choice, Question};
+pub use self::hopper::{Fit, Measured, Score};
 pub(super) use self::tf32::{Way, tf32_sharing};
 use crate::device::tiles;
 

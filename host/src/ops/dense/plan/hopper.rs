@@ -3,13 +3,15 @@
 //! The time is a model's (`hopper/model.rs`; `docs/perf/dense.md` says how well it ranks). Any choice is right; the same sizes get the
 //! same one on every GPU that has these kernels.
 
+mod fit;
 mod model;
 
 use cuda_std::launch::LaunchDims;
 use kernels::dense::Shape;
 use kernels::dense::wgmma::{self, Area, DEPTH, PIECE};
 
-use self::model::{KINDS, Kind, SHARINGS, Sharing};
+pub use self::fit::{Fit, Measured, Score};
+use self::model::{FITTED, Kind, Sharing};
 use super::tensor::{LONGEST, MOST_SPLITS};
 use super::{MULTIPROCESSORS, Plan, Rest, Tile};
 
@@ -37,7 +39,7 @@ impl Plan {
     /// By tiles of one kind, and the model's time.
     fn hopper_whole([rows, columns, depth]: [usize; 3], lengths: [usize; 2]) -> Option<(u64, Self)> {
         let cuts = Self::hopper_cuts(rows, columns, depth)?;
-        cuts.map(|(kind, sharing, plan)| (model::time(&plan, kind, sharing, lengths), plan))
+        cuts.map(|(kind, sharing, plan)| (model::time(&FITTED, &plan, kind, sharing, lengths), plan))
             .min_by_key(|(time, _)| *time)
     }
 
@@ -68,7 +70,7 @@ impl Plan {
                 let tile =
                     Tile::Hopper { columns: kind.columns, across: kind.across, together: 1, sharing: sharing.blocks };
                 let main = Self::cut(tile, part(0, first), 1, DEPTH);
-                let time = BETWEEN_LAUNCHES + model::time(&main, kind, sharing, lengths);
+                let time = BETWEEN_LAUNCHES + model::time(&FITTED, &main, kind, sharing, lengths);
                 if time >= most {
                     continue;
                 }
@@ -93,7 +95,7 @@ impl Plan {
     fn hopper_rest(sizes: [u32; 3], lengths: [usize; 2]) -> Option<(u64, Self)> {
         let [rows, columns, depth] = sizes.map(|size| size as usize);
         let cuts = Self::hopper_cuts(rows, columns, depth)?.filter(|(.., plan)| plan.splits == 1);
-        cuts.map(|(kind, sharing, plan)| (model::time(&plan, kind, sharing, lengths), plan))
+        cuts.map(|(kind, sharing, plan)| (model::time(&FITTED, &plan, kind, sharing, lengths), plan))
             .min_by_key(|(time, _)| *time)
     }
 
@@ -196,7 +198,7 @@ impl Plan {
 
 /// All kinds of tiles, with all ways to share what is copied.
 fn pairs() -> impl Iterator<Item = (&'static Kind, &'static Sharing)> {
-    KINDS.iter().flat_map(|kind| SHARINGS.iter().map(move |sharing| (kind, sharing)))
+    FITTED.kinds.iter().flat_map(|kind| FITTED.sharings.iter().map(move |sharing| (kind, sharing)))
 }
 
 /// Whether there are tiles for all blocks that share, which share nothing else.
@@ -353,7 +355,7 @@ mod tests {
     /// As much as a block can have, and no more.
     #[test]
     fn shared_memory_suffices() {
-        for Kind { columns, across, together, .. } in KINDS {
+        for &Kind { columns, across, together, .. } in &FITTED.kinds {
             let (bytes, stages) =
                 (wgmma::shared_bytes(columns, across, together), wgmma::stages(columns, across, together));
             assert!(bytes <= 227 * 1024 && stages >= 4, "{columns}, {across}, {together}: {bytes}");

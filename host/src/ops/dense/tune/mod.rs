@@ -27,11 +27,14 @@
 //! **Bits.** Two runs with one table give the same bits, as two without one do. With another table, or none, sums may be added
 //! in another order, and f32 products may be made by parts or not, within what their [`Precision`] allows.
 
+#[doc(hidden)]
+pub mod fit;
 pub(super) mod in_use;
 mod measure;
 mod table;
 
 use std::fmt::{Display, Formatter};
+use std::str::FromStr;
 
 pub use self::measure::tune;
 pub use self::table::{Entry, Table};
@@ -141,5 +144,35 @@ impl Display for Problem {
         let Self { product, batch, inputs, outputs, dtype, precision } = self;
         write!(f, "{} {dtype} {batch}x{inputs}x{outputs}", product.name())?;
         if *dtype == DType::F32 { write!(f, " {}", precision.name()) } else { Ok(()) }
+    }
+}
+
+/// As it is displayed.
+impl FromStr for Problem {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let parsed = || {
+            let mut words = text.split(' ');
+            let product = Product::named(words.next()?)?;
+            let dtype = words.next().and_then(|name| Self::DTYPES.into_iter().find(|dtype| dtype.name() == name))?;
+            let sizes: Vec<usize> = words.next()?.split('x').map(|size| size.parse().ok()).collect::<Option<_>>()?;
+            let [batch, inputs, outputs] = sizes[..].try_into().ok()?;
+            let precision = match dtype {
+                DType::F32 => {
+                    words.next().and_then(|name| Precision::ALL.into_iter().find(|known| known.name() == name))?
+                }
+                _ => Precision::default(),
+            };
+            words.next().is_none().then_some(Self { product, batch, inputs, outputs, dtype, precision })
+        };
+        let problem = parsed().ok_or_else(|| Error::Argument {
+            op: "dense.tune",
+            argument: "problem",
+            got: format!("{text:?}"),
+            expected: "a product, a type, and rows, inputs and outputs, as in forward bf16 512x4096x11008".into(),
+        })?;
+        problem.check()?;
+        Ok(problem)
     }
 }
