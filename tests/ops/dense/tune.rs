@@ -85,7 +85,7 @@ pub fn each_way_is_taken(device: &Device) -> Outcome {
     Ok(Table::new(gpu).apply(gpu)?)
 }
 
-/// Each product of 16 bits by each way of Hopper's, one launch or two: all are the same numbers, whole ones.
+/// Each product of 16 bits by each way of Hopper's: all are the same numbers, whole ones.
 pub fn each_way_of_halves_is_taken(device: &Device) -> Outcome {
     let _alone = alone();
     let gpu = gpu(device);
@@ -93,7 +93,7 @@ pub fn each_way_of_halves_is_taken(device: &Device) -> Outcome {
         let whole = normal_tensor::<f32>(device, seed, shape).to_vec()?.into_iter();
         Tensor::from_vec(device, shape, whole.map(|v| bf16::from_f32((2.0 * v).round())).collect())
     };
-    let mut in_two = 0;
+    let mut taken = 0;
     // 162 tiles of 128 by 256, and some that end among a tile's rows or columns.
     for (product, sizes) in [
         (Product::Forward, [2264, 1032, 2056]),
@@ -119,14 +119,14 @@ pub fn each_way_of_halves_is_taken(device: &Device) -> Outcome {
         let expected = made()?;
         let problem = problem(product, sizes, DType::Bf16);
         for choice in problem.choices(gpu)?.into_iter().filter(|choice| choice.starts_with("wgmma")) {
-            in_two += usize::from(choice.contains(" from "));
+            taken += 1;
             let mut table = Table::new(gpu);
             table.insert(entry(problem, &choice));
             table.apply(gpu)?;
             assert!(made()? == expected, "{problem}: {choice}");
         }
     }
-    assert!(in_two > 3, "{in_two} ways in two launches");
+    assert!(taken > 100, "{taken} ways");
     Ok(Table::new(gpu).apply(gpu)?)
 }
 

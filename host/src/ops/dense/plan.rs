@@ -119,17 +119,6 @@ pub(super) struct Plan {
     pub tile: Tile,
     pub splits: u32,
     pub shape: Shape,
-    /// What another launch makes, of Hopper's.
-    pub rest: Option<Rest>,
-}
-
-/// The last rows of a product, or its last columns, by tiles of their own: where all by the same would leave a last wave with few.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Rest {
-    pub tile: Tile,
-    pub depth_per_split: u32,
-    /// The first of the rows, and of the columns: one of them is 0.
-    pub first: [u32; 2],
 }
 
 impl Plan {
@@ -194,7 +183,7 @@ impl Plan {
     fn cut(tile: Tile, [rows, columns, depth]: [u32; 3], splits: u32, slice: u32) -> Self {
         let depth_per_split = depth.div_ceil(splits).next_multiple_of(slice).max(slice);
         let splits = depth.div_ceil(depth_per_split).max(1);
-        Self { tile, splits, shape: Shape { rows, columns, depth, depth_per_split }, rest: None }
+        Self { tile, splits, shape: Shape { rows, columns, depth, depth_per_split } }
     }
 
     /// The grid and the block.
@@ -255,15 +244,7 @@ impl Plan {
             (1, _) => "the depth in one part".to_owned(),
             (n, _) => format!("the depth in {n} parts of {depth_per_split}, so that more blocks run"),
         };
-        let rest = match self.rest {
-            None => String::new(),
-            Some(Rest { tile, first: [row, column], .. }) => {
-                let (what, first) = if row > 0 { ("rows", row) } else { ("columns", column) };
-                let (rows, columns) = (tile.rows(), tile.columns());
-                format!("; {what} from {first} on in tiles of {rows}x{columns}, so that no wave has few tiles")
-            }
-        };
-        format!("{rows}x{columns} sums over {depth} by {tile}; {parts}{rest}")
+        format!("{rows}x{columns} sums over {depth} by {tile}; {parts}")
     }
 
     /// Whether the depth is in more than one part, of all tiles or of some.

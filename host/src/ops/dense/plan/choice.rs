@@ -7,7 +7,7 @@ use std::fmt::{Display, Formatter};
 use kernels::dense::Shape;
 use kernels::dense::mma::PIECE;
 
-use super::{Plan, Rest, Tile, Way};
+use super::{Plan, Tile, Way};
 use crate::DType;
 use crate::ops::dense::Precision;
 use crate::ops::dense::gpu::Product;
@@ -69,17 +69,7 @@ impl Display for Choice {
             Tile::Tf32 { way: Way::RightWithin, .. } => f.write_str(" right within")?,
             _ => {}
         }
-        if plan.splits > 1 {
-            write!(f, " parts {}", plan.splits)?;
-        }
-        let Some(Rest { tile, first: [row, column], .. }) = plan.rest else { return Ok(()) };
-        let (what, first) = if row > 0 { ("row", row) } else { ("column", column) };
-        write!(f, " from {what} {first} {}x{}", tile.rows(), tile.columns())?;
-        match tile {
-            Tile::Hopper { together: together @ 2.., .. } => write!(f, " cluster {together}"),
-            Tile::Hopper { sharing: [down, across], .. } if down * across > 1 => write!(f, " sharing {down}x{across}"),
-            _ => Ok(()),
-        }
+        if plan.splits > 1 { write!(f, " parts {}", plan.splits) } else { Ok(()) }
     }
 }
 
@@ -124,7 +114,7 @@ impl Question {
             DType::F16 | DType::Bf16 if lengths.iter().all(|length| length.is_multiple_of(PIECE as usize)) => {
                 all.extend(Plan::all_of_tensor(sizes).map(whole));
                 if hopper {
-                    all.extend(Plan::all_of_hopper(sizes, lengths).map(whole));
+                    all.extend(Plan::all_of_hopper(sizes).map(whole));
                 }
             }
             _ => {}

@@ -57,7 +57,6 @@ impl Plan {
             tile: Tile::Ffma { alone, shared: tiles - alone, blocks },
             splits: 1,
             shape,
-            rest: None,
         };
         let most = MULTIPROCESSORS;
         // All tiles whole; those shared that do not fill all blocks evenly, with as many more as there are blocks; or, of few tiles, each by

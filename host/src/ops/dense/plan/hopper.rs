@@ -13,113 +13,30 @@ use kernels::dense::wgmma::{self, Area, DEPTH, PIECE};
 pub use self::fit::{Fit, Measured, Score};
 use self::model::{FITTED, Kind, Sharing};
 use super::tensor::{LONGEST, MOST_SPLITS};
-use super::{MULTIPROCESSORS, Plan, Rest, Tile};
+use super::{MULTIPROCESSORS, Plan, Tile};
 
 /// The least depth of a split: below, adding the parts costs more than the splits win.
 const LEAST_DEPTH: u32 = 256;
 /// Rows below which `mma.sync` in tiles of 64 × 64 is chosen: with 8 it takes less time for 3 of 21 shapes, with fewer nothing was
 /// measured.
 const LEAST_ROWS: u32 = 8;
-/// What a second launch takes besides what the model says of it, in nanoseconds.
-const BETWEEN_LAUNCHES: u64 = 3000;
-/// What two launches must be promised to take at most, in hundredths of one's time; and what others that are measured may.
-const ENOUGH_LESS: u64 = 97;
-const MIGHT_BE: u64 = 110;
-
 impl Plan {
     /// For `rows × columns` sums over `depth` on Hopper's tensor cores, of operands whose rows have these lengths; `None` when
     /// others are faster, when there is nothing to sum, when the results' rows are not whole pieces, or when that is more
     /// than a launch can name. (That the operands' rows are whole pieces, the caller has to see to.)
     pub fn hopper(rows: usize, columns: usize, depth: usize, lengths: [usize; 2]) -> Option<Self> {
-        let (time, whole) = Self::hopper_whole([rows, columns, depth], lengths)?;
-        let two = Self::hopper_in_two([rows, columns, depth], lengths, time * ENOUGH_LESS / 100);
-        Some(two.into_iter().min_by_key(|(time, _)| *time).map_or(whole, |(_, two)| two))
-    }
-
-    /// By tiles of one kind, and the model's time.
-    fn hopper_whole([rows, columns, depth]: [usize; 3], lengths: [usize; 2]) -> Option<(u64, Self)> {
         let cuts = Self::hopper_cuts(rows, columns, depth)?;
-        cuts.map(|(kind, sharing, plan)| (model::time(&FITTED, &plan, kind, sharing, lengths), plan))
-            .min_by_key(|(time, _)| *time)
+        let (.., plan) = cuts.min_by_key(|(kind, sharing, plan)| model::time(&FITTED, plan, kind, sharing, lengths))?;
+        Some(plan)
     }
 
-    /// Whole waves of tiles of one kind, and what rows or columns are left by another, where both together should take less than `most`;
-    /// with the model's times.
-    fn hopper_in_two(sizes: [usize; 3], lengths: [usize; 2], most: u64) -> Vec<(u64, Self)> {
-        let Some([rows, columns, depth]) = super::small_enough(sizes) else { return Vec::new() };
-        let mut found = Vec::new();
-        for (kind, sharing) in pairs().filter(|(kind, _)| kind.together == 1) {
-            if !may_share(kind, sharing.blocks, [rows, columns]) || depth > LONGEST {
-                continue;
-            }
-            let tile = wgmma::tile(kind.columns, kind.across);
-            let side = [0, 1].map(|i| tile[i] * sharing.blocks[i]);
-            let clusters = [rows.div_ceil(side[0]), columns.div_ceil(side[1])];
-            let at_once = model::at_once(sharing.blocks.iter().product());
-            let waves = clusters[0] * clusters[1] / at_once;
-            for axis in 0..2 {
-                // As many rows of clusters, or columns, as so many waves have room for.
-                let first = waves * at_once / clusters[1 - axis] * side[axis];
-                if first == 0 || first >= [rows, columns][axis] {
-                    continue;
-                }
-                let part = |from: u32, to: u32| match axis {
-                    0 => [to - from, columns, depth],
-                    _ => [rows, to - from, depth],
-                };
-                let tile =
-                    Tile::Hopper { columns: kind.columns, across: kind.across, together: 1, sharing: sharing.blocks };
-                let main = Self::cut(tile, part(0, first), 1, DEPTH);
-                let time = BETWEEN_LAUNCHES + model::time(&FITTED, &main, kind, sharing, lengths);
-                if time >= most {
-                    continue;
-                }
-                let Some((rest_time, rest)) = Self::hopper_rest(part(first, [rows, columns][axis]), lengths) else {
-                    continue;
-                };
-                if time + rest_time < most {
-                    let mut at = [0, 0];
-                    at[axis] = first;
-                    let rest = Rest { tile: rest.tile, depth_per_split: rest.shape.depth_per_split, first: at };
-                    found.push((
-                        time + rest_time,
-                        Self { rest: Some(rest), ..Self::cut(tile, [rows, columns, depth], 1, DEPTH) },
-                    ));
-                }
-            }
-        }
-        found
-    }
-
-    /// The fastest way in one launch without parts that another adds.
-    fn hopper_rest(sizes: [u32; 3], lengths: [usize; 2]) -> Option<(u64, Self)> {
-        let [rows, columns, depth] = sizes.map(|size| size as usize);
-        let cuts = Self::hopper_cuts(rows, columns, depth)?.filter(|(.., plan)| plan.splits == 1);
-        cuts.map(|(kind, sharing, plan)| (model::time(&FITTED, &plan, kind, sharing, lengths), plan))
-            .min_by_key(|(time, _)| *time)
-    }
-
-    /// What its launches make, each with its tile: one, or two of a product with a rest.
-    pub fn hopper_launches(&self) -> impl Iterator<Item = (Self, Area)> {
-        let Shape { rows, columns, depth, .. } = self.shape;
-        let end = self.rest.map_or([rows, columns], |Rest { first: [row, column], .. }| {
-            [if row > 0 { row } else { rows }, if column > 0 { column } else { columns }]
-        });
-        let main = Self { rest: None, ..*self };
-        let rest = self.rest.map(|Rest { tile, depth_per_split, first }| {
-            let shape = Shape { rows, columns, depth, depth_per_split };
-            let rest = Self { tile, splits: 1, shape, rest: None };
-            (rest, rest.area(first, [rows, columns]))
-        });
-        std::iter::once((main, main.area([0, 0], end))).chain(rest)
-    }
-
-    /// From a row and a column to others, in its tiles.
-    fn area(&self, first: [u32; 2], end: [u32; 2]) -> Area {
+    /// All of the product, in its tiles.
+    pub fn hopper_area(&self) -> Area {
         let Tile::Hopper { sharing: [down, across], .. } = self.tile else {
             unreachable!("{:?} is no tile of Hopper's", self.tile)
         };
-        Area::from(first, end, [self.tile.rows() * down, self.tile.columns() * across])
+        let Shape { rows, columns, .. } = self.shape;
+        Area::from([0, 0], [rows, columns], [self.tile.rows() * down, self.tile.columns() * across])
     }
 
     /// All that are legal.
@@ -158,36 +75,26 @@ impl Plan {
     }
 
     /// All that are legal, in no order.
-    pub(super) fn all_of_hopper(
-        sizes @ [rows, columns, depth]: [usize; 3],
-        lengths: [usize; 2],
-    ) -> impl Iterator<Item = Self> {
-        let cuts = Self::hopper_cuts(rows, columns, depth).into_iter().flatten().map(|(.., plan)| plan);
-        // Of those in two launches what might be the fastest.
-        let most = Self::hopper_whole(sizes, lengths).map_or(0, |(time, _)| time * MIGHT_BE / 100);
-        cuts.chain(Self::hopper_in_two(sizes, lengths, most).into_iter().map(|(_, plan)| plan))
+    pub(super) fn all_of_hopper([rows, columns, depth]: [usize; 3]) -> impl Iterator<Item = Self> {
+        Self::hopper_cuts(rows, columns, depth).into_iter().flatten().map(|(.., plan)| plan)
     }
 
-    /// The blocks that tiles would have, each one of its own, of all of the product.
+    /// The blocks that tiles would have, each one of its own.
     fn hopper_blocks(&self) -> u64 {
-        let Shape { rows, columns, .. } = self.shape;
-        self.blocks_of(self.area([0, 0], [rows, columns]))
-    }
-
-    fn blocks_of(&self, Area { down, across, .. }: Area) -> u64 {
+        let Area { down, across, .. } = self.hopper_area();
         let Tile::Hopper { together, sharing, .. } = self.tile else { return 0 };
         u64::from(down) * u64::from(across) * u64::from(self.splits * together * sharing[0] * sharing[1])
     }
 
-    /// The grid and the block for an area, on a GPU of so many multiprocessors: each has one block, which takes tile after tile; but
+    /// The grid and the block, on a GPU of so many multiprocessors: each has one block, which takes tile after tile; but
     /// clusters that share a tile's depth take one.
-    pub fn hopper_dims(&self, area: Area, multiprocessors: u32) -> LaunchDims {
+    pub fn hopper_dims(&self, multiprocessors: u32) -> LaunchDims {
         let Tile::Hopper { columns, across, together, sharing: [down, beside] } = self.tile else {
             unreachable!("{:?} is no tile of Hopper's", self.tile)
         };
         let cluster = together * down * beside;
         let room = if together == 1 { (multiprocessors / cluster).max(1) * cluster } else { u32::MAX };
-        let blocks = self.blocks_of(area).min(room.into()) as u32;
+        let blocks = self.hopper_blocks().min(room.into()) as u32;
         let dims = LaunchDims::new((blocks / beside, beside), wgmma::BLOCK)
             .with_cluster((cluster / beside, beside))
             .with_shared(wgmma::shared_bytes(columns, across, together));
@@ -220,11 +127,6 @@ mod tests {
 
     fn plan([rows, columns, depth]: [usize; 3]) -> Plan {
         Plan::hopper(rows, columns, depth, [depth, depth]).unwrap()
-    }
-
-    /// Of the first launch.
-    fn grid(plan: &Plan, multiprocessors: u32) -> LaunchDims {
-        plan.hopper_launches().next().map(|(plan, area)| plan.hopper_dims(area, multiprocessors)).unwrap()
     }
 
     /// Rows and columns of a tile, blocks that share its depth, and splits.
@@ -287,7 +189,7 @@ mod tests {
 
     #[test]
     fn blocks_are_no_more_than_there_is_room_or_work_for() {
-        let blocks = |sizes, multiprocessors| grid(&plan(sizes), multiprocessors).grid;
+        let blocks = |sizes, multiprocessors| plan(sizes).hopper_dims(multiprocessors).grid;
         assert_eq!(blocks([8192, 8192, 8192], 132), [132, 1, 1]);
         assert_eq!(blocks([8192, 8192, 8192], 79), [79, 1, 1]);
         assert_eq!(blocks([16, 8, 8], 132), [1, 1, 1]);
@@ -299,7 +201,7 @@ mod tests {
     fn clusters_are_whole() {
         let dims = |sharing, multiprocessors| {
             let tile = Tile::Hopper { columns: 192, across: 1, together: 1, sharing };
-            grid(&Plan { tile, rest: None, ..plan([8192, 8192, 8192]) }, multiprocessors)
+            Plan { tile, ..plan([8192, 8192, 8192]) }.hopper_dims(multiprocessors)
         };
         for (sharing, grid) in
             [([1, 1], [79, 1]), ([2, 1], [78, 1]), ([1, 2], [39, 2]), ([2, 2], [38, 2]), ([4, 1], [76, 1])]
@@ -318,38 +220,6 @@ mod tests {
             plan => panic!("{plan:?}"),
         };
         assert_ne!(sharing([1120, 2040, 12_776], [12_776, 2040]), [1, 1]);
-    }
-
-    /// Two launches make each row and column once, the first by whole tiles.
-    #[test]
-    fn what_a_last_wave_would_have_is_another_launch_s() {
-        let mut in_two = 0;
-        for rows in (128..4000).step_by(184) {
-            for columns in (128..4000).step_by(328) {
-                let sizes = [rows, columns, 5632];
-                let plan = Plan::hopper(rows, columns, sizes[2], [sizes[2]; 2]).unwrap();
-                let areas: Vec<_> = plan.hopper_launches().collect();
-                let Some(Rest { first: [row, column], .. }) = plan.rest else {
-                    assert_eq!(areas.len(), 1);
-                    continue;
-                };
-                in_two += 1;
-                let [(main, of_main), (rest, of_rest)] = areas[..] else { panic!("{plan:?}") };
-                assert_eq!(([of_main.row, of_main.column], [of_rest.row, of_rest.column]), ([0, 0], [row, column]));
-                let sides = |plan: &Plan, area: Area| {
-                    let Tile::Hopper { sharing, .. } = plan.tile else { panic!("{plan:?}") };
-                    [area.down * sharing[0] * plan.tile.rows(), area.across * sharing[1] * plan.tile.columns()]
-                };
-                let [down, across] = sides(&main, of_main);
-                // Whole tiles of the axis that ends where the rest begins; all of the other.
-                assert_eq!(if row > 0 { down } else { across }, row.max(column), "{plan:?}");
-                assert!(if row > 0 { across >= columns as u32 } else { down >= rows as u32 }, "{plan:?}");
-                let [rest_down, rest_across] = sides(&rest, of_rest);
-                assert!(row + rest_down >= rows as u32 && column + rest_across >= columns as u32, "{plan:?}");
-                assert!(!main.is_split() && !rest.is_split() && column.is_multiple_of(PIECE), "{plan:?}");
-            }
-        }
-        assert!(in_two > 10, "{in_two}");
     }
 
     /// As much as a block can have, and no more.

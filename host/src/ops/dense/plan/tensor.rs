@@ -60,7 +60,7 @@ impl Plan {
 
     /// What the model says that it takes.
     fn clocks(&self) -> u64 {
-        let Self { tile, splits, shape, .. } = *self;
+        let Self { tile, splits, shape } = *self;
         let name = tile.columns();
         let slices = u64::from(shape.depth_per_split.min(shape.depth).div_ceil(mma::depth(name)));
         let blocks = blocks(tile, shape.rows, shape.columns) * u64::from(splits);

@@ -3,21 +3,20 @@
 use cuda_std::arch::sm_80::Half;
 use cuda_std::launch::Launch;
 use cuda_std::tensor_map::TensorMap;
-use kernels::dense::wgmma::{Area, edge, operand_box};
+use kernels::dense::wgmma::{edge, operand_box};
 use kernels::dense::{DenseDwWgmma, DenseDxWgmma, DenseForwardWgmma, Shape};
 
-use super::super::gpu::{Memory, MemoryMut};
+use super::super::gpu::Memory;
 use super::super::plan::{Plan, Tile};
 use super::{ForwardProduct, GradientProduct};
 use crate::device::Gpu;
 use crate::{Element, Result};
 
 /// The maps of the operands `a: [rows, depth]` and `b: [depth, columns]` of a plan, each with whether its depth is innermost: for whole
-/// boxes of what a block brings, and for those at the matrix's edge, counted from where the launch's area begins.
+/// boxes of what a block brings, and for those at the matrix's edge.
 fn maps<T: Element>(
     gpu: &Gpu,
     plan: &Plan,
-    Area { row, column, .. }: Area,
     (a, a_depth_inner): (Memory<'_, T>, bool),
     (b, b_depth_inner): (Memory<'_, T>, bool),
 ) -> Result<[[TensorMap; 2]; 2]> {
@@ -25,28 +24,23 @@ fn maps<T: Element>(
     let Tile::Hopper { sharing: [down, beside], .. } = plan.tile else {
         unreachable!("{:?} is no tile of Hopper's", plan.tile)
     };
-    let operand = |memory, [across, first]: [u32; 2], depth_inner: bool, side, blocks| -> Result<[TensorMap; 2]> {
+    let operand = |memory, across: u32, depth_inner: bool, side, blocks| -> Result<[TensorMap; 2]> {
         if !depth_inner {
             return Ok([gpu.tensor_map(memory, [depth, across], operand_box(side, false, blocks))?; 2]);
         }
         let map = |side| gpu.tensor_map(memory, [across, depth], operand_box(side, true, 1));
-        Ok([map(side / blocks)?, map(edge(across - first, side / blocks))?])
+        Ok([map(side / blocks)?, map(edge(across, side / blocks))?])
     };
     let [side_of_a, side_of_b] = [plan.tile.rows(), plan.tile.columns()];
-    let of_a = operand(a, [rows, row], a_depth_inner, side_of_a, beside)?;
-    Ok([of_a, operand(b, [columns, column], b_depth_inner, side_of_b, down)?])
-}
-
-/// Memory that one launch after another writes to.
-fn again<'a, T>(memory: &'a mut Option<MemoryMut<'_, T>>) -> Option<MemoryMut<'a, T>> {
-    memory.as_mut().map(|memory| &mut **memory as _)
+    let of_a = operand(a, rows, a_depth_inner, side_of_a, beside)?;
+    Ok([of_a, operand(b, columns, b_depth_inner, side_of_b, down)?])
 }
 
 /// Launches the kernel of the plan's tile.
 macro_rules! launch {
-    ($gpu:expr, $plan:expr, $area:expr, $kernel:ident, $fields:tt) => {{
+    ($gpu:expr, $plan:expr, $kernel:ident, $fields:tt) => {{
         let multiprocessors = $gpu.hopper_multiprocessors().unwrap_or(1);
-        let dims = $plan.hopper_dims($area, multiprocessors);
+        let dims = $plan.hopper_dims(multiprocessors);
         let Tile::Hopper { columns, across, together, .. } = $plan.tile else {
             unreachable!("{:?} is no tile of Hopper's", $plan.tile)
         };
@@ -78,35 +72,31 @@ macro_rules! launch {
 pub unsafe fn forward<'a, T>(gpu: &Gpu, plan: &Plan, product: ForwardProduct<'a, T>) -> Result<()>
 where
     T: Half + Element,
-    for<'b> DenseForwardWgmma<'b, T, 256, 1, 1>: Launch,
-    for<'b> DenseForwardWgmma<'b, T, 224, 1, 1>: Launch,
-    for<'b> DenseForwardWgmma<'b, T, 192, 1, 1>: Launch,
-    for<'b> DenseForwardWgmma<'b, T, 168, 1, 1>: Launch,
-    for<'b> DenseForwardWgmma<'b, T, 144, 1, 1>: Launch,
-    for<'b> DenseForwardWgmma<'b, T, 96, 1, 1>: Launch,
-    for<'b> DenseForwardWgmma<'b, T, 128, 1, 1>: Launch,
-    for<'b> DenseForwardWgmma<'b, T, 128, 1, 2>: Launch,
-    for<'b> DenseForwardWgmma<'b, T, 128, 1, 4>: Launch,
-    for<'b> DenseForwardWgmma<'b, T, 64, 1, 1>: Launch,
-    for<'b> DenseForwardWgmma<'b, T, 64, 1, 2>: Launch,
-    for<'b> DenseForwardWgmma<'b, T, 64, 1, 4>: Launch,
-    for<'b> DenseForwardWgmma<'b, T, 64, 2, 1>: Launch,
-    for<'b> DenseForwardWgmma<'b, T, 64, 2, 2>: Launch,
-    for<'b> DenseForwardWgmma<'b, T, 64, 2, 4>: Launch,
+    DenseForwardWgmma<'a, T, 256, 1, 1>: Launch,
+    DenseForwardWgmma<'a, T, 224, 1, 1>: Launch,
+    DenseForwardWgmma<'a, T, 192, 1, 1>: Launch,
+    DenseForwardWgmma<'a, T, 168, 1, 1>: Launch,
+    DenseForwardWgmma<'a, T, 144, 1, 1>: Launch,
+    DenseForwardWgmma<'a, T, 96, 1, 1>: Launch,
+    DenseForwardWgmma<'a, T, 128, 1, 1>: Launch,
+    DenseForwardWgmma<'a, T, 128, 1, 2>: Launch,
+    DenseForwardWgmma<'a, T, 128, 1, 4>: Launch,
+    DenseForwardWgmma<'a, T, 64, 1, 1>: Launch,
+    DenseForwardWgmma<'a, T, 64, 1, 2>: Launch,
+    DenseForwardWgmma<'a, T, 64, 1, 4>: Launch,
+    DenseForwardWgmma<'a, T, 64, 2, 1>: Launch,
+    DenseForwardWgmma<'a, T, 64, 2, 2>: Launch,
+    DenseForwardWgmma<'a, T, 64, 2, 4>: Launch,
 {
-    let ForwardProduct { x, w, y, mut z, b, alpha, mut parts, activation, .. } = product;
-    for (plan, area) in plan.hopper_launches() {
-        let [[x_map, x_edge], [w_map, w_edge]] = maps(gpu, &plan, area, (x, true), (w, true))?;
-        let (shape, splits) = (plan.shape, plan.splits);
-        let (y, z, parts) = (&mut *y, again(&mut z), again(&mut parts));
-        // SAFETY: the caller's; the maps are of these buffers, as the plan's tile asks for; its block has the shared memory.
-        unsafe {
-            launch!(gpu, plan, area, DenseForwardWgmma, {
-                x, w, y, z, b, alpha, parts, shape, splits, area, activation, x_map, x_edge, w_map, w_edge
-            })
-        }?;
+    let ForwardProduct { x, w, y, z, b, alpha, parts, activation, .. } = product;
+    let [[x_map, x_edge], [w_map, w_edge]] = maps(gpu, plan, (x, true), (w, true))?;
+    let (shape, splits, area) = (plan.shape, plan.splits, plan.hopper_area());
+    // SAFETY: the caller's; the maps are of these buffers, as the plan's tile asks for; its block has the shared memory.
+    unsafe {
+        launch!(gpu, plan, DenseForwardWgmma, {
+            x, w, y, z, b, alpha, parts, shape, splits, area, activation, x_map, x_edge, w_map, w_edge
+        })
     }
-    Ok(())
 }
 
 /// Queues `dx`.
@@ -116,35 +106,27 @@ where
 pub unsafe fn dx<'a, T>(gpu: &Gpu, plan: &Plan, product: GradientProduct<'a, T>) -> Result<()>
 where
     T: Half + Element,
-    for<'b> DenseDxWgmma<'b, T, 256, 1, 1>: Launch,
-    for<'b> DenseDxWgmma<'b, T, 224, 1, 1>: Launch,
-    for<'b> DenseDxWgmma<'b, T, 192, 1, 1>: Launch,
-    for<'b> DenseDxWgmma<'b, T, 168, 1, 1>: Launch,
-    for<'b> DenseDxWgmma<'b, T, 144, 1, 1>: Launch,
-    for<'b> DenseDxWgmma<'b, T, 96, 1, 1>: Launch,
-    for<'b> DenseDxWgmma<'b, T, 128, 1, 1>: Launch,
-    for<'b> DenseDxWgmma<'b, T, 128, 1, 2>: Launch,
-    for<'b> DenseDxWgmma<'b, T, 128, 1, 4>: Launch,
-    for<'b> DenseDxWgmma<'b, T, 64, 1, 1>: Launch,
-    for<'b> DenseDxWgmma<'b, T, 64, 1, 2>: Launch,
-    for<'b> DenseDxWgmma<'b, T, 64, 1, 4>: Launch,
-    for<'b> DenseDxWgmma<'b, T, 64, 2, 1>: Launch,
-    for<'b> DenseDxWgmma<'b, T, 64, 2, 2>: Launch,
-    for<'b> DenseDxWgmma<'b, T, 64, 2, 4>: Launch,
+    DenseDxWgmma<'a, T, 256, 1, 1>: Launch,
+    DenseDxWgmma<'a, T, 224, 1, 1>: Launch,
+    DenseDxWgmma<'a, T, 192, 1, 1>: Launch,
+    DenseDxWgmma<'a, T, 168, 1, 1>: Launch,
+    DenseDxWgmma<'a, T, 144, 1, 1>: Launch,
+    DenseDxWgmma<'a, T, 96, 1, 1>: Launch,
+    DenseDxWgmma<'a, T, 128, 1, 1>: Launch,
+    DenseDxWgmma<'a, T, 128, 1, 2>: Launch,
+    DenseDxWgmma<'a, T, 128, 1, 4>: Launch,
+    DenseDxWgmma<'a, T, 64, 1, 1>: Launch,
+    DenseDxWgmma<'a, T, 64, 1, 2>: Launch,
+    DenseDxWgmma<'a, T, 64, 1, 4>: Launch,
+    DenseDxWgmma<'a, T, 64, 2, 1>: Launch,
+    DenseDxWgmma<'a, T, 64, 2, 2>: Launch,
+    DenseDxWgmma<'a, T, 64, 2, 4>: Launch,
 {
-    let GradientProduct { dz, other: w, out: dx, mut parts, beta, .. } = product;
-    for (plan, area) in plan.hopper_launches() {
-        let [[dz_map, dz_edge], [w_map, _]] = maps(gpu, &plan, area, (dz, true), (w, false))?;
-        let (shape, splits) = (plan.shape, plan.splits);
-        let (dx, parts) = (&mut *dx, again(&mut parts));
-        // SAFETY: as for `forward`.
-        unsafe {
-            launch!(gpu, plan, area, DenseDxWgmma, {
-                dz, w, dx, parts, shape, splits, area, beta, dz_map, dz_edge, w_map
-            })
-        }?;
-    }
-    Ok(())
+    let GradientProduct { dz, other: w, out: dx, parts, beta, .. } = product;
+    let [[dz_map, dz_edge], [w_map, _]] = maps(gpu, plan, (dz, true), (w, false))?;
+    let (shape, splits, area) = (plan.shape, plan.splits, plan.hopper_area());
+    // SAFETY: as for `forward`.
+    unsafe { launch!(gpu, plan, DenseDxWgmma, { dz, w, dx, parts, shape, splits, area, beta, dz_map, dz_edge, w_map }) }
 }
 
 /// Queues `dw`.
@@ -154,31 +136,25 @@ where
 pub unsafe fn dw<'a, T>(gpu: &Gpu, plan: &Plan, product: GradientProduct<'a, T>) -> Result<()>
 where
     T: Half + Element,
-    for<'b> DenseDwWgmma<'b, T, 256, 1, 1>: Launch,
-    for<'b> DenseDwWgmma<'b, T, 224, 1, 1>: Launch,
-    for<'b> DenseDwWgmma<'b, T, 192, 1, 1>: Launch,
-    for<'b> DenseDwWgmma<'b, T, 168, 1, 1>: Launch,
-    for<'b> DenseDwWgmma<'b, T, 144, 1, 1>: Launch,
-    for<'b> DenseDwWgmma<'b, T, 96, 1, 1>: Launch,
-    for<'b> DenseDwWgmma<'b, T, 128, 1, 1>: Launch,
-    for<'b> DenseDwWgmma<'b, T, 128, 1, 2>: Launch,
-    for<'b> DenseDwWgmma<'b, T, 128, 1, 4>: Launch,
-    for<'b> DenseDwWgmma<'b, T, 64, 1, 1>: Launch,
-    for<'b> DenseDwWgmma<'b, T, 64, 1, 2>: Launch,
-    for<'b> DenseDwWgmma<'b, T, 64, 1, 4>: Launch,
-    for<'b> DenseDwWgmma<'b, T, 64, 2, 1>: Launch,
-    for<'b> DenseDwWgmma<'b, T, 64, 2, 2>: Launch,
-    for<'b> DenseDwWgmma<'b, T, 64, 2, 4>: Launch,
+    DenseDwWgmma<'a, T, 256, 1, 1>: Launch,
+    DenseDwWgmma<'a, T, 224, 1, 1>: Launch,
+    DenseDwWgmma<'a, T, 192, 1, 1>: Launch,
+    DenseDwWgmma<'a, T, 168, 1, 1>: Launch,
+    DenseDwWgmma<'a, T, 144, 1, 1>: Launch,
+    DenseDwWgmma<'a, T, 96, 1, 1>: Launch,
+    DenseDwWgmma<'a, T, 128, 1, 1>: Launch,
+    DenseDwWgmma<'a, T, 128, 1, 2>: Launch,
+    DenseDwWgmma<'a, T, 128, 1, 4>: Launch,
+    DenseDwWgmma<'a, T, 64, 1, 1>: Launch,
+    DenseDwWgmma<'a, T, 64, 1, 2>: Launch,
+    DenseDwWgmma<'a, T, 64, 1, 4>: Launch,
+    DenseDwWgmma<'a, T, 64, 2, 1>: Launch,
+    DenseDwWgmma<'a, T, 64, 2, 2>: Launch,
+    DenseDwWgmma<'a, T, 64, 2, 4>: Launch,
 {
-    let GradientProduct { dz, other: x, out: dw, mut parts, beta, .. } = product;
-    for (plan, area) in plan.hopper_launches() {
-        let [[dz_map, _], [x_map, _]] = maps(gpu, &plan, area, (dz, false), (x, false))?;
-        let (shape, splits) = (plan.shape, plan.splits);
-        let (dw, parts) = (&mut *dw, again(&mut parts));
-        // SAFETY: as for `forward`.
-        unsafe {
-            launch!(gpu, plan, area, DenseDwWgmma, { dz, x, dw, parts, shape, splits, area, beta, dz_map, x_map })
-        }?;
-    }
-    Ok(())
+    let GradientProduct { dz, other: x, out: dw, parts, beta, .. } = product;
+    let [[dz_map, _], [x_map, _]] = maps(gpu, plan, (dz, false), (x, false))?;
+    let (shape, splits, area) = (plan.shape, plan.splits, plan.hopper_area());
+    // SAFETY: as for `forward`.
+    unsafe { launch!(gpu, plan, DenseDwWgmma, { dz, x, dw, parts, shape, splits, area, beta, dz_map, x_map }) }
 }
