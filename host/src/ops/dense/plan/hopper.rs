@@ -20,6 +20,7 @@ const LEAST_DEPTH: u32 = 256;
 /// Rows below which `mma.sync` in tiles of 64 × 64 is chosen: with 8 it takes less time for 3 of 21 shapes, with fewer nothing was
 /// measured.
 const LEAST_ROWS: u32 = 8;
+
 impl Plan {
     /// For `rows × columns` sums over `depth` on Hopper's tensor cores, of operands whose rows have these lengths; `None` when
     /// others are faster, when there is nothing to sum, when the results' rows are not whole pieces, or when that is more
