@@ -18,8 +18,9 @@ use crate::device::Gpu;
 use crate::recent::Recent;
 use crate::{Result, bf16, f16};
 
-/// Plans that a thread remembers, a network's of ten layers, forward and backward: ranking takes some µs, as long as a launch.
-type Plans<K> = RefCell<Recent<K, Option<Plan>, 32>>;
+/// Plans that a thread remembers, a network's of some dozens of layers at a few batches: ranking takes up to 20 µs, longer than many a
+/// product; to look through all of these takes less than 1.
+type Plans<K> = RefCell<Recent<K, Option<Plan>, 256>>;
 
 /// A matrix' sizes as kernels have them.
 fn sizes([rows, columns]: [usize; 2]) -> Sizes {
