@@ -97,7 +97,7 @@ impl Constants {
     }
 }
 
-/// As `benches/ops --fit` printed them: `docs/perf/dense.md` says of what.
+/// `docs/perf/dense.md` says to what they are fitted; `benches/ops --fit` prints such, which go here.
 pub static FITTED: Constants = Constants {
     kinds: [
         Kind { columns: 256, across: 1, together: 1, slice: [475_141, 494_380, 557_335], between: 2147, ends: 30 },
