@@ -23,7 +23,7 @@ const fn vectors<T>() -> usize {
 
 /// Calls `vector(i)` for the four elements from `i` on that are this thread's, or `single(i)` for each where the tensor
 /// of `n` elements ends among them.
-#[inline(always)]
+#[device_inline]
 pub(crate) fn for_each4(n: u64, vector: impl FnOnce(usize), single: impl Fn(usize)) {
     let first = thread::block_idx_x() as u64 * TILE as u64 + thread::thread_idx_x() as u64 * 4;
     if first + 4 <= n {
@@ -41,7 +41,7 @@ pub(crate) fn for_each4(n: u64, vector: impl FnOnce(usize), single: impl Fn(usiz
 ///
 /// # Safety
 /// `from` holds it.
-#[inline(always)]
+#[device_inline]
 pub(crate) unsafe fn get<T: Storage>(from: Global<T>, i: usize) -> f32 {
     // SAFETY: the caller's.
     unsafe { from.load(i) }.to_f32()
@@ -51,7 +51,7 @@ pub(crate) unsafe fn get<T: Storage>(from: Global<T>, i: usize) -> f32 {
 ///
 /// # Safety
 /// `from` holds the four elements from `i` on, and they begin at a multiple of their size together.
-#[inline(always)]
+#[device_inline]
 pub(crate) unsafe fn get4<T: Storage>(from: Global<T>, i: usize) -> Vec4<f32> {
     // SAFETY: the caller's.
     unsafe { from.load4(i) }.map(T::to_f32)
@@ -59,7 +59,7 @@ pub(crate) unsafe fn get4<T: Storage>(from: Global<T>, i: usize) -> Vec4<f32> {
 
 /// For each vector that is this thread's of the blocks' [`tile`]s, `vector(i, load(true, i))` of the four elements from `i` on, or
 /// `single(i)` for each where the tensor of `n` elements ends among them; there `load` gets `false`. All loads come first.
-#[inline(always)]
+#[device_inline]
 fn for_each_vector<T, L: Copy>(
     n: u64,
     load: impl Fn(bool, usize) -> L,
@@ -93,7 +93,7 @@ fn for_each_vector<T, L: Copy>(
 ///
 /// # Safety
 /// `a` and `out` hold `n` elements and begin at multiples of 16 bytes.
-#[inline(always)]
+#[device_inline]
 pub(crate) unsafe fn map<T: Storage>(a: Global<T>, out: GlobalMut<T>, beta: f32, n: u64, f: impl Fn(f32) -> f32) {
     let nothing = Vec4::splat(T::from_f32(0.0));
     for_each_vector::<T, _>(
@@ -111,7 +111,7 @@ pub(crate) unsafe fn map<T: Storage>(a: Global<T>, out: GlobalMut<T>, beta: f32,
 ///
 /// # Safety
 /// As [`map`], for `b` too.
-#[inline(always)]
+#[device_inline]
 pub(crate) unsafe fn map2<T: Storage>(
     a: Global<T>,
     b: Global<T>,
@@ -136,7 +136,7 @@ pub(crate) unsafe fn map2<T: Storage>(
 ///
 /// # Safety
 /// `out` holds an element `i`.
-#[inline(always)]
+#[device_inline]
 pub(crate) unsafe fn put<T: Storage>(out: GlobalMut<T>, i: usize, result: f32, beta: f32) {
     // SAFETY: the caller's.
     unsafe {
@@ -149,7 +149,7 @@ pub(crate) unsafe fn put<T: Storage>(out: GlobalMut<T>, i: usize, result: f32, b
 ///
 /// # Safety
 /// `out` holds the four elements from `i` on, and they begin at a multiple of their size together.
-#[inline(always)]
+#[device_inline]
 pub(crate) unsafe fn put4<T: Storage>(out: GlobalMut<T>, i: usize, result: Vec4<f32>, beta: f32) {
     // SAFETY: the caller's.
     unsafe {

@@ -17,14 +17,14 @@ use crate::elementwise::{for_each4, map, put, put4};
 /// numbers.
 pub const LIMIT: f32 = 40.0;
 
-#[inline(always)]
+#[device_inline]
 fn bounded_exp(x: f32) -> f32 {
     // Comparisons, not `min` and `max`, which would drop a NaN.
     let above = if x > LIMIT { LIMIT } else { x };
     float::exp(if above < -LIMIT { -LIMIT } else { above })
 }
 
-#[inline(always)]
+#[device_inline]
 fn gradient(x: f32, y: f32, dy: f32) -> f32 {
     if x.abs() > LIMIT { 0.0 } else { dy * y }
 }

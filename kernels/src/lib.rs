@@ -5,8 +5,21 @@
 #![cfg_attr(target_arch = "nvptx64", no_std, feature(abi_ptx, asm_experimental_arch))]
 
 /// Repeats a block with a constant in place of the index: arrays indexed otherwise would go to local memory.
+#[cfg(target_arch = "nvptx64")]
 macro_rules! unrolled {
     ($i:ident in [$($n:literal)*] $body:block) => { $({ const $i: usize = $n; $body })* };
+}
+
+/// On the host a loop like any other: copies of blocks would be most of what is compiled there. Blocks mean the same on both: the
+/// index is no constant here, so none can take it for one, and the label lets none leave a loop without saying which.
+#[cfg(not(target_arch = "nvptx64"))]
+macro_rules! unrolled {
+    ($i:ident in [$($n:literal)*] $body:block) => {
+        #[allow(non_snake_case, unused_labels)]
+        for $i in [$($n as usize),*] {
+            'copy: { $body }
+        }
+    };
 }
 
 pub mod adam;

@@ -87,14 +87,14 @@ impl Patches {
     }
 
     /// The plane of this thread; none for threads past the last.
-    #[inline(always)]
+    #[device_inline]
     pub(crate) fn plane(&self) -> Option<u32> {
         self.tiling.plane()
     }
 
     /// The place of this thread in a row; none for threads past the last. It has no more: rows of which the grid has no room for all,
     /// in as many planes, are terabytes.
-    #[inline(always)]
+    #[device_inline]
     pub(crate) fn place(&self) -> Option<u32> {
         self.tiling.places().next()
     }
@@ -131,7 +131,7 @@ pub(crate) struct Shares {
 ///
 /// # Safety
 /// `dx` holds the window's inputs, and begins at a multiple of 16 bytes; the window is such.
-#[inline(always)]
+#[device_inline]
 #[allow(clippy::too_many_arguments, reason = "functions, each of one step")]
 pub(crate) unsafe fn gather<T: Storage, G: Copy, const SIZE: u32, const PADDING: u32>(
     dx: GlobalMut<T>,
@@ -222,7 +222,7 @@ pub(crate) unsafe fn gather<T: Storage, G: Copy, const SIZE: u32, const PADDING:
 ///
 /// # Safety
 /// `x` holds the window's inputs, and begins at a multiple of 16 bytes; the window is such; `patches` are of its outputs.
-#[inline(always)]
+#[device_inline]
 pub(crate) unsafe fn each<T: Storage, R: Copy, const SIZE: usize, const PADDING: u32>(
     x: Global<T>,
     window: &Window<Nhwc>,
@@ -262,7 +262,7 @@ pub(crate) unsafe fn each<T: Storage, R: Copy, const SIZE: usize, const PADDING:
 }
 
 /// What is made of a window's row, in each of four channels.
-#[inline(always)]
+#[device_inline]
 fn of_lanes<T: Storage, R: Copy, const SIZE: usize>(
     row: [Vec4<T>; SIZE],
     of_row: &impl Fn([f32; SIZE]) -> R,
@@ -277,7 +277,7 @@ fn of_lanes<T: Storage, R: Copy, const SIZE: usize>(
 ///
 /// # Safety
 /// As `each`'s.
-#[inline(always)]
+#[device_inline]
 pub(crate) unsafe fn slide<T: Storage, R: Copy, const SIZE: usize, const PADDING: u32>(
     x: Global<T>,
     window: &Window<Nhwc>,

@@ -4,6 +4,7 @@
 //! A thread asks for the numbers of its own counter: there is no state to share, and every device and every order of
 //! threads draws the same.
 
+use cuda_std::device_inline;
 use cuda_std::integer::mul_wide;
 
 const MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
@@ -12,7 +13,7 @@ const WEYL: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
 const ROUNDS: u32 = 10;
 
 /// The four numbers of a counter.
-#[inline(always)]
+#[device_inline]
 pub fn philox4x32(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     let mut round = 0;
     while round < ROUNDS {
@@ -31,7 +32,7 @@ pub fn philox4x32(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
 
 /// The numbers of element `index` in pass `offset` of a run with this seed: the key is the seed, the counter the offset and
 /// the index, each with its lower half first.
-#[inline(always)]
+#[device_inline]
 pub fn numbers(seed: u64, offset: u64, index: u64) -> [u32; 4] {
     let counter = [offset as u32, (offset >> 32) as u32, index as u32, (index >> 32) as u32];
     philox4x32(counter, [seed as u32, (seed >> 32) as u32])
@@ -50,7 +51,7 @@ pub(crate) struct Pass {
 
 impl Pass {
     /// Of a run with this seed.
-    #[inline(always)]
+    #[device_inline]
     pub fn new(seed: u64, offset: u64) -> Self {
         let key = [seed as u32, (seed >> 32) as u32];
         let [lower, upper] = product(0, offset as u32);
@@ -61,7 +62,7 @@ impl Pass {
     }
 
     /// As [`numbers`], the first.
-    #[inline(always)]
+    #[device_inline]
     pub fn number(&self, index: u32) -> u32 {
         let [lower, upper] = product(1, index);
         let [last, upper_too] = product(0, upper ^ self.same[0]);
@@ -81,14 +82,14 @@ impl Pass {
 }
 
 /// The product by a multiplier, its lower half first.
-#[inline(always)]
+#[device_inline]
 fn product(by: usize, number: u32) -> [u32; 2] {
     let product = mul_wide(MULTIPLIERS[by], number);
     [product as u32, (product >> 32) as u32]
 }
 
 /// The key of a round, counted from 0.
-#[inline(always)]
+#[device_inline]
 fn key_of(key: [u32; 2], round: u32) -> [u32; 2] {
     [key[0].wrapping_add(WEYL[0].wrapping_mul(round)), key[1].wrapping_add(WEYL[1].wrapping_mul(round))]
 }

@@ -44,7 +44,7 @@ pub struct Planes {
 
 impl Planes {
     /// Those of a window.
-    #[inline(always)]
+    #[device_inline]
     pub(crate) fn of(window: &Window<Nchw>) -> Self {
         let Window { planes: count, input, output, padding, .. } = *window;
         Self { count, input, output, padding }
@@ -117,13 +117,13 @@ impl Pieces {
     }
 
     /// Whether pieces are loaded by vectors.
-    #[inline(always)]
+    #[device_inline]
     pub(crate) fn by_vectors(&self) -> bool {
         self.vectors != 0
     }
 
     /// This thread's piece of a number below `each`, which it takes of them.
-    #[inline(always)]
+    #[device_inline]
     pub(crate) fn piece<const SIZE: u32>(&self, planes: &Planes, each: usize, number: usize) -> Piece {
         let first = thread::block_idx_x() * BLOCK * each as u32 + thread::thread_idx_x();
         let task = first + number as u32 * BLOCK;
@@ -142,7 +142,7 @@ impl Pieces {
     /// # Safety
     /// `x` holds the planes and begins at a multiple of 16 bytes; windows are `STRIDE` apart, and this is of their size;
     /// `by_vectors` is [`by_vectors`](Self::by_vectors).
-    #[inline(always)]
+    #[device_inline]
     pub(crate) unsafe fn load<T: Storage, const SIZE: u32, const STRIDE: u32>(
         x: Global<T>,
         planes: &Planes,
@@ -189,7 +189,7 @@ impl Pieces {
 }
 
 /// Pieces of a row of so many windows.
-#[inline(always)]
+#[device_inline]
 const fn pieces_of_row<const SIZE: u32>(output: u32) -> u32 {
     match SIZE {
         2 => output.div_ceil(2),

@@ -84,13 +84,13 @@ impl Slopes {
     }
 
     /// The channel of a plane.
-    #[inline(always)]
+    #[device_inline]
     fn of(self, plane: u32) -> u32 {
         plane - self.by_channels.divide(plane) * self.channels
     }
 
     /// The channel after another.
-    #[inline(always)]
+    #[device_inline]
     fn after(self, channel: u32) -> u32 {
         if channel + 1 == self.channels { 0 } else { channel + 1 }
     }
@@ -99,7 +99,7 @@ impl Slopes {
     ///
     /// # Safety
     /// [`prelu_forward_vectors`]'s.
-    #[inline(always)]
+    #[device_inline]
     unsafe fn load<A: Storage, const SLOPES: u32>(self, alpha: Global<A>, there: bool, vector: u32) -> Vec4<f32> {
         let none = A::from_f32(0.0);
         // SAFETY: a remainder is below its divisor, so that `alpha` holds the slopes; the caller says that so many are enough.
@@ -135,13 +135,13 @@ impl Slopes {
     }
 }
 
-#[inline(always)]
+#[device_inline]
 fn slope(x: f32, alpha: f32) -> f32 {
     if x > 0.0 { 1.0 } else { alpha }
 }
 
 /// What an element adds to its channel's `dalpha`.
-#[inline(always)]
+#[device_inline]
 fn part(x: f32, dy: f32) -> f32 {
     if x > 0.0 { 0.0 } else { x * dy }
 }
@@ -150,7 +150,7 @@ fn part(x: f32, dy: f32) -> f32 {
 ///
 /// # Safety
 /// `b` is not zero.
-#[inline(always)]
+#[device_inline]
 unsafe fn divide(a: u64, b: u64) -> (u64, u64) {
     // SAFETY: the caller's.
     unsafe { core::hint::assert_unchecked(b != 0) };
@@ -242,7 +242,7 @@ pub unsafe fn prelu_forward_vectors<T: Storage, A: Storage, const SLOPES: u32>(
 ///
 /// # Safety
 /// [`prelu_forward_vectors`]'s.
-#[inline(always)]
+#[device_inline]
 unsafe fn vectors<T: Storage, A: Storage, const SLOPES: u32, const EACH: usize>(
     x: Global<T>,
     alpha: Global<A>,

@@ -12,7 +12,7 @@ const MAX_WARPS: usize = 32;
 ///
 /// # Safety
 /// The block is one-dimensional and made of whole warps.
-#[inline(always)]
+#[device_inline]
 pub(crate) unsafe fn block_sum(value: f32) -> f32 {
     let sums = shared_array![f32; MAX_WARPS];
     let (lane, warp) = (warp::lane_id(), thread::thread_idx_x() / warp::WARP_SIZE);

@@ -234,7 +234,7 @@ pub unsafe fn route_backward_quads<T: Paired, const PADDING: u32>(
 ///
 /// # Safety
 /// They exist if they are `inside`, the last if it is `beside`.
-#[inline(always)]
+#[device_inline]
 unsafe fn aligned<T: Paired>(dy: Global<T>, indices: Global<u8>, inside: bool, beside: bool, first: usize) -> Row {
     // SAFETY: the caller's.
     unsafe {
@@ -256,7 +256,7 @@ unsafe fn aligned<T: Paired>(dy: Global<T>, indices: Global<u8>, inside: bool, b
 ///
 /// # Safety
 /// The four exist if they are `inside`, but for one past the end of a row; all outputs are a multiple of four, fewer than 2³¹.
-#[inline(always)]
+#[device_inline]
 unsafe fn unaligned<T: Paired>(
     dy: Global<T>,
     indices: Global<u8>,
@@ -354,7 +354,7 @@ pub unsafe fn route_backward_pairs<T: Storage, const SIZE: u32, const PADDING: u
 }
 
 /// What an output gives to the input that its window has at `position`, added to the input's sum.
-#[inline(always)]
+#[device_inline]
 fn add(sum: f32, given: Given, position: u32) -> f32 {
     named(sum, given.share, given.position, position)
 }
@@ -371,7 +371,7 @@ impl<T: Storage> StagedOutputs<T> {
     ///
     /// # Safety
     /// As [`route_backward_band`]'s; the launch's shared memory is for these rows.
-    #[inline(always)]
+    #[device_inline]
     unsafe fn of_cells<const SIZE: u32, const PADDING: u32>(
         dy: Global<T>,
         indices: Global<u8>,
@@ -392,7 +392,7 @@ impl<T: Storage> StagedOutputs<T> {
     ///
     /// # Safety
     /// It is one of these where it is inside.
-    #[inline(always)]
+    #[device_inline]
     unsafe fn given(&self, inside: bool, plane: u32, row: u32, column: u32) -> Given {
         let Self { dy, indices } = self;
         // SAFETY: the caller's.
@@ -451,7 +451,7 @@ pub unsafe fn route_backward_any<T: Storage, P: Position>(
 }
 
 /// An input's sum after an output whose index is `index`.
-#[inline(always)]
+#[device_inline]
 fn named(sum: f32, share: f32, index: u32, position: u32) -> f32 {
     if index == position { sum + share } else { sum }
 }

@@ -24,13 +24,13 @@ pub const BLOCK: u32 = 256;
 pub const ROWS: u32 = BLOCK / warp::WARP_SIZE;
 
 /// This warp's row.
-#[inline(always)]
+#[device_inline]
 fn row() -> u64 {
     thread::block_idx_x() as u64 * ROWS as u64 + (thread::thread_idx_x() / warp::WARP_SIZE) as u64
 }
 
 /// The larger, NaN winning.
-#[inline(always)]
+#[device_inline]
 fn larger(a: f32, b: f32) -> f32 {
     if b > a || b.is_nan() { b } else { a }
 }

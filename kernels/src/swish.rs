@@ -19,7 +19,7 @@ pub use crate::elementwise::{BLOCK, TILE, tile};
 use crate::elementwise::{for_each4, get, get4, map, put, put4};
 use crate::reduce::block_sum;
 
-#[inline(always)]
+#[device_inline]
 fn sigmoid(x: f32) -> f32 {
     1.0 / (1.0 + float::exp(-x))
 }

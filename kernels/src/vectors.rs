@@ -50,13 +50,13 @@ pub trait Lanes: Storage {
 }
 
 impl Lanes for f32 {
-    #[inline(always)]
+    #[device_inline]
     fn numbers(words: Words) -> Numbers {
         let [a, b, c, d] = words.map(f32::from_bits);
         [a, b, c, d, 0.0, 0.0, 0.0, 0.0]
     }
 
-    #[inline(always)]
+    #[device_inline]
     fn words([a, b, c, d, ..]: Numbers) -> Words {
         [a, b, c, d].map(f32::to_bits)
     }
@@ -65,13 +65,13 @@ impl Lanes for f32 {
 macro_rules! halves {
     ($($t:ty)*) => {$(
         impl Lanes for $t {
-            #[inline(always)]
+            #[device_inline]
             fn numbers(words: Words) -> Numbers {
                 let [[a, b], [c, d], [e, f], [g, h]] = words.map(<Self as Paired>::split);
                 [a, b, c, d, e, f, g, h]
             }
 
-            #[inline(always)]
+            #[device_inline]
             fn words([a, b, c, d, e, f, g, h]: Numbers) -> Words {
                 [[a, b], [c, d], [e, f], [g, h]].map(<Self as Paired>::join)
             }
@@ -243,7 +243,7 @@ fn pixels([height, width]: [u32; 2]) -> u64 {
 
 impl Vectors {
     /// This thread's place, of the first of so many rows.
-    #[inline(always)]
+    #[device_inline]
     pub(crate) fn place(&self, rows: u32) -> Place {
         let thread = thread::thread_idx_x() & ((1 << self.places) - 1);
         let number = (thread::block_idx_x() << self.places) + thread;
@@ -263,14 +263,14 @@ impl Vectors {
     }
 
     /// The first word of plane `plane` of so many pixels, counted from the place's vectors.
-    #[inline(always)]
+    #[device_inline]
     pub(crate) fn first(&self, place: &Place, [height, width]: [u32; 2]) -> usize {
         let vectors = place.plane as usize * (height * width * self.groups) as usize;
         vectors + if place.there { place.group as usize } else { 0 }
     }
 
     /// The vector of the pixel at this row and column, counted from [`first`](Self::first).
-    #[inline(always)]
+    #[device_inline]
     pub(crate) fn at(&self, row: u32, column: u32, width: u32) -> usize {
         row.wrapping_mul(width).wrapping_add(column).wrapping_mul(self.groups) as usize
     }
@@ -281,7 +281,7 @@ impl Vectors {
     ///
     /// # Safety
     /// `to` holds the planes, and begins at a multiple of 16 bytes; the place is there.
-    #[inline(always)]
+    #[device_inline]
     pub(crate) unsafe fn put<T: Lanes>(
         &self,
         to: GlobalMut<T>,
@@ -321,7 +321,7 @@ pub(crate) trait Found: Copy {
 }
 
 impl Found for Numbers {
-    #[inline(always)]
+    #[device_inline]
     unsafe fn put(self, lanes: usize, shared: Shared<f32>, at: u32, step: u32) {
         unrolled!(K in [0 1 2 3 4 5 6 7] {
             // SAFETY: the caller's.
@@ -329,7 +329,7 @@ impl Found for Numbers {
         });
     }
 
-    #[inline(always)]
+    #[device_inline]
     unsafe fn with(mut self, lanes: usize, shared: Shared<f32>, at: u32, step: u32) -> Self {
         unrolled!(K in [0 1 2 3 4 5 6 7] {
             // SAFETY: the caller's.
@@ -346,7 +346,7 @@ impl Found for Numbers {
 /// # Safety
 /// `x` holds the window's inputs, and begins at a multiple of 16 bytes; `vectors` are of its outputs, with the launch's grid, block and
 /// shared memory, if slices are several, from `shared` on.
-#[inline(always)]
+#[device_inline]
 pub(crate) unsafe fn of_windows<T: Lanes, F: Found>(
     x: Global<T>,
     window: &Window<Nhwc>,
@@ -415,7 +415,7 @@ pub(crate) struct Over {
 /// # Safety
 /// `dx` holds the window's inputs, and begins at a multiple of 16 bytes; `vectors` are of these, with the launch's grid and block;
 /// windows overlap, unless `ROWS` is [`AHEAD`].
-#[inline(always)]
+#[device_inline]
 pub(crate) unsafe fn gather<T: Lanes, G: Copy, const ROWS: usize>(
     dx: GlobalMut<T>,
     beta: f32,

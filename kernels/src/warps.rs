@@ -56,7 +56,7 @@ impl Warps {
     }
 
     /// This warp's output: its number in all, its row and its column.
-    #[inline(always)]
+    #[device_inline]
     pub(crate) fn output(&self, window: &Window<Nchw>) -> Option<(usize, u32, u32)> {
         let number = thread::block_idx_y() * OUTPUTS + thread::thread_idx_x() / warp::WARP_SIZE;
         let row = self.by_width.divide(number);
@@ -70,7 +70,7 @@ impl Warps {
 ///
 /// # Safety
 /// The output exists.
-#[inline(always)]
+#[device_inline]
 pub(crate) unsafe fn for_each<T: Storage>(
     x: Global<T>,
     window: &Window<Nchw>,

@@ -79,43 +79,43 @@ impl<L: Order> Window<L> {
     }
 
     /// Elements from a pixel to the next in its row.
-    #[inline(always)]
+    #[device_inline]
     pub(crate) fn pixel(&self) -> u32 {
         if L::CHANNELS_LAST { self.channels } else { 1 }
     }
 
     /// Elements of a row of the input.
-    #[inline(always)]
+    #[device_inline]
     pub(crate) fn input_line(&self) -> usize {
         (self.input[1] * self.pixel()) as usize
     }
 
     /// Elements of a row of the output.
-    #[inline(always)]
+    #[device_inline]
     pub(crate) fn output_line(&self) -> usize {
         (self.output[1] * self.pixel()) as usize
     }
 
     /// Where plane `plane` of the input begins.
-    #[inline(always)]
+    #[device_inline]
     pub(crate) fn input_plane(&self, plane: u32) -> usize {
         plane as usize * (self.input[0] as usize * self.input_line())
     }
 
     /// Where plane `plane` of the output begins.
-    #[inline(always)]
+    #[device_inline]
     pub(crate) fn output_plane(&self, plane: u32) -> usize {
         plane as usize * (self.output[0] as usize * self.output_line())
     }
 
     /// Pixels along an axis from a window's first position to its last, both counted.
-    #[inline(always)]
+    #[device_inline]
     pub(crate) fn extent(&self, axis: usize) -> u32 {
         (self.size[axis] - 1) * self.dilation[axis] + 1
     }
 
     /// Where the window of an output begins inside the image.
-    #[inline(always)]
+    #[device_inline]
     pub(crate) fn first_inside(&self, axis: usize, output: u32) -> Inside {
         let (mut position, mut from_padding) = (0, output * self.stride[axis]);
         // At most half a window, and only at the image's edge.
@@ -127,7 +127,7 @@ impl<L: Order> Window<L> {
     }
 
     /// The coordinates inside the image of an output's window without dilation.
-    #[inline(always)]
+    #[device_inline]
     pub(crate) fn inside(&self, axis: usize, output: u32) -> Steps {
         let begin = output * self.stride[axis];
         let end = begin + self.size[axis] - self.padding[axis];
@@ -163,7 +163,7 @@ impl Divider {
     }
 
     /// `n / divisor`, rounded down, for `n < 2³¹`.
-    #[inline(always)]
+    #[device_inline]
     pub fn divide(self, n: u32) -> u32 {
         (integer::mul_wide(n, self.multiplier) >> self.shift) as u32
     }
@@ -194,14 +194,14 @@ impl Covering {
     }
 
     /// The outputs along `axis` whose windows reach over this input; with dilation also some that step over it.
-    #[inline(always)]
+    #[device_inline]
     pub(crate) fn outputs<L: Order>(&self, window: &Window<L>, axis: usize, input: u32) -> Steps {
         let [next, end] = self.over(window, axis, input);
         Steps { next, step: 1, end }
     }
 
     /// As [`outputs`](Self::outputs), the first and that past the last.
-    #[inline(always)]
+    #[device_inline]
     pub(crate) fn over<L: Order>(&self, window: &Window<L>, axis: usize, input: u32) -> [u32; 2] {
         let last = input + window.padding[axis];
         let extent = window.extent(axis);
@@ -213,7 +213,7 @@ impl Covering {
 
 impl Covering {
     /// The last output along `axis` whose window may reach over this input, in images that go on for ever.
-    #[inline(always)]
+    #[device_inline]
     pub(crate) fn last<L: Order>(&self, window: &Window<L>, axis: usize, input: u32) -> u32 {
         self.stride[axis].divide(input + window.padding[axis])
     }
@@ -232,7 +232,7 @@ pub(crate) struct Down {
 
 impl Covering {
     /// From this row on.
-    #[inline(always)]
+    #[device_inline]
     pub(crate) fn down(&self, window: &Window<Nchw>, row: u32) -> Down {
         let (last, extent, stride) = (row + window.padding[0], window.extent(0), window.stride[0]);
         let before = self.stride[0].divide(last);
@@ -245,13 +245,13 @@ impl Covering {
 
 impl Down {
     /// That past the last output.
-    #[inline(always)]
+    #[device_inline]
     pub(crate) fn end(&self, window: &Window<Nchw>) -> u32 {
         if self.end < window.output[0] { self.end } else { window.output[0] }
     }
 
     /// Goes one row on.
-    #[inline(always)]
+    #[device_inline]
     pub(crate) fn next(&mut self, window: &Window<Nchw>) {
         let stride = window.stride[0];
         let [leaves, comes] = self.until.map(|rows| rows == 1);
@@ -343,7 +343,7 @@ impl Tiling {
     }
 
     /// The plane of this thread; none for threads past the last.
-    #[inline(always)]
+    #[device_inline]
     pub fn plane(self) -> Option<u32> {
         let block = if self.planes_last == 1 { thread::block_idx_z() } else { thread::block_idx_x() };
         let plane = block * thread::block_dim_z() + thread::thread_idx_z();
@@ -351,20 +351,20 @@ impl Tiling {
     }
 
     /// The column that this place in a row is of.
-    #[inline(always)]
+    #[device_inline]
     pub(crate) fn column<L: Order>(self, place: u32) -> u32 {
         if L::CHANNELS_LAST { self.channels.divide(place) } else { place }
     }
 
     /// The column and the channel of the element at this place in a row.
-    #[inline(always)]
+    #[device_inline]
     pub(crate) fn pixel<L: Order>(self, window: &Window<L>, place: u32) -> Pixel {
         let column = self.column::<L>(place);
         Pixel { column, channel: place - column * window.pixel() }
     }
 
     /// The places in a row that are this thread's.
-    #[inline(always)]
+    #[device_inline]
     pub fn places(self) -> Steps {
         let (block, blocks) = if self.planes_last == 1 {
             (thread::block_idx_x(), thread::grid_dim_x())
@@ -376,7 +376,7 @@ impl Tiling {
     }
 
     /// The rows of this thread.
-    #[inline(always)]
+    #[device_inline]
     pub fn rows(self) -> Steps {
         let step = thread::block_dim_y();
         let first = thread::block_idx_y() * (step * self.rows);
@@ -386,7 +386,7 @@ impl Tiling {
     }
 
     /// As many rows of this thread, one after another: the first, and that past the last.
-    #[inline(always)]
+    #[device_inline]
     pub(crate) fn run(self) -> [u32; 2] {
         let number = thread::block_idx_y() * thread::block_dim_y() + thread::thread_idx_y();
         let (first, end) = (number * self.rows, (number + 1) * self.rows);
@@ -413,7 +413,7 @@ pub struct Steps {
 impl Iterator for Steps {
     type Item = u32;
 
-    #[inline(always)]
+    #[device_inline]
     fn next(&mut self) -> Option<u32> {
         let current = self.next;
         if current < self.end {
@@ -427,7 +427,7 @@ impl Iterator for Steps {
 
 /// Calls `f` with the number of each that is true, one after another: for what is seldom true, so that there is one piece of
 /// code for all.
-#[inline(always)]
+#[device_inline]
 pub(crate) fn for_each_of<const COUNT: usize>(which: [bool; COUNT], f: impl Fn(u32)) {
     let mut any = false;
     unrolled!(K in [0 1 2 3 4 5 6 7] { if K < COUNT { any |= which[K]; } });
@@ -453,11 +453,11 @@ pub trait Position: Vector4 {
 macro_rules! positions {
     ($($t:ty)*) => {$(
         impl Position for $t {
-            #[inline(always)]
+            #[device_inline]
             fn narrow(position: u32) -> Self {
                 position as Self
             }
-            #[inline(always)]
+            #[device_inline]
             fn widen(self) -> u32 {
                 self as u32
             }

@@ -74,7 +74,7 @@ pub mod thread;
 pub mod vector;
 pub mod warp;
 
-pub use cuda_std_macros::{kernel, shared_array};
+pub use cuda_std_macros::{device_inline, kernel, shared_array};
 pub use half;
 
 // The two machines, under one name: each gives the same functions.
@@ -96,7 +96,7 @@ pub mod prelude {
     pub use crate::thread;
     pub use crate::vector::{Vec2, Vec3, Vec4};
     pub use crate::warp;
-    pub use crate::{kernel, shared_array};
+    pub use crate::{device_inline, kernel, shared_array};
     pub use half::{bf16, f16};
 }
 

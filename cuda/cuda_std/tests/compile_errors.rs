@@ -7,4 +7,5 @@ fn wrong_launches_and_wrong_kernels_do_not_compile() {
     cases.pass("tests/ui/right.rs");
     cases.compile_fail("tests/ui/launch_*.rs");
     cases.compile_fail("tests/ui/kernel_*.rs");
+    cases.compile_fail("tests/ui/device_inline_*.rs");
 }

@@ -5,6 +5,7 @@
 //! and, on any other target, for `cuda_std`'s emulated grid.
 
 mod arguments;
+mod inline;
 mod instances;
 mod kernel;
 mod launch_type;
@@ -105,4 +106,24 @@ pub fn kernel(attribute: TokenStream, item: TokenStream) -> TokenStream {
 #[proc_macro]
 pub fn shared_array(input: TokenStream) -> TokenStream {
     shared::expand(input.into()).unwrap_or_else(syn::Error::into_compile_error).into()
+}
+
+/// Copies a function into each place on the device that calls it, as `#[inline(always)]` does: a call there costs registers,
+/// and what is not known to be constant where it is compiled costs local memory. On the host, where the copies would be most of
+/// what is compiled, it is a function like any other.
+///
+/// ```
+/// use cuda_std::prelude::*;
+///
+/// /// `x * x`, of a kernel's own.
+/// #[device_inline]
+/// fn square(x: f32) -> f32 {
+///     x * x
+/// }
+///
+/// assert_eq!(square(3.0), 9.0);
+/// ```
+#[proc_macro_attribute]
+pub fn device_inline(attribute: TokenStream, item: TokenStream) -> TokenStream {
+    inline::expand(attribute.into(), item.into()).unwrap_or_else(syn::Error::into_compile_error).into()
 }

@@ -144,7 +144,7 @@ pub unsafe fn avg_pool_backward_pairs<T: Storage, const SIZE: u32, const PADDING
 ///
 /// # Safety
 /// As [`avg_pool_backward_band`]'s; the launch's shared memory is for these rows.
-#[inline(always)]
+#[device_inline]
 unsafe fn stage<T: Storage, const SIZE: u32, const PADDING: u32>(
     dy: Global<T>,
     window: &Window<Nchw>,
@@ -160,7 +160,7 @@ unsafe fn stage<T: Storage, const SIZE: u32, const PADDING: u32>(
 }
 
 /// What an output gives, added to the sum of an input of its window.
-#[inline(always)]
+#[device_inline]
 fn add(sum: f32, given: Given, _position: u32) -> f32 {
     sum + given.share
 }
@@ -316,7 +316,7 @@ pub unsafe fn avg_pool_backward_groups<T: Storage, const STRIDE: usize, const GR
 ///
 /// # Safety
 /// As [`avg_pool_backward_groups`]'s.
-#[inline(always)]
+#[device_inline]
 unsafe fn spread<T: Storage, const STRIDE: usize, const GROUPS: usize>(
     (dx, beta): (GlobalMut<T>, f32),
     window: &Window<Nchw>,
@@ -375,7 +375,7 @@ const FEW: u32 = 4;
 ///
 /// # Safety
 /// They are there.
-#[inline(always)]
+#[device_inline]
 unsafe fn sum_over(of: Shared<f32>, from: u32, step: u32, [begin, end]: [u32; 2], few: bool) -> f32 {
     let mut at = begin.wrapping_mul(step).wrapping_add(from);
     let mut sum = 0.0;
@@ -411,7 +411,7 @@ pub(super) struct Quotients {
 }
 
 impl Quotients {
-    #[inline(always)]
+    #[device_inline]
     pub fn new<L: Order>(window: &Window<L>, divisor: Divisor) -> Self {
         let full = divisor.of(window.size[0] as f32, window.size[1] as f32);
         Self { divisor, full, reciprocal: 1.0 / full }
@@ -419,7 +419,7 @@ impl Quotients {
 
     /// What an output with these gradients gives to each input of its window; nothing, where they are zeros for an output
     /// that does not exist.
-    #[inline(always)]
+    #[device_inline]
     pub fn of<L: Order, const LANES: usize>(
         &self,
         window: &Window<L>,
@@ -443,7 +443,7 @@ impl Quotients {
     ///
     /// # Safety
     /// The band has it where it is inside.
-    #[inline(always)]
+    #[device_inline]
     unsafe fn given<T: Storage>(
         &self,
         dy: &Staged<T>,

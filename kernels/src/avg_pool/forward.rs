@@ -15,7 +15,7 @@ use crate::window::{FEWER_BLOCKS, MIN_BLOCKS, Nchw, Nhwc, Order, Pixel, THREADS,
 
 /// # Safety
 /// The module's; `sum` gives that of the output's window, whose inputs' plane and channel begin at what it gets.
-#[inline(always)]
+#[device_inline]
 unsafe fn forward<T: Storage, L: Order>(
     x: Global<T>,
     y: GlobalMut<T>,
@@ -45,7 +45,7 @@ unsafe fn forward<T: Storage, L: Order>(
 ///
 /// # Safety
 /// The module's; the output exists.
-#[inline(always)]
+#[device_inline]
 unsafe fn any_window<T: Storage, L: Order>(window: Window<L>, x: Global<T>, row: u32, column: u32) -> f32 {
     let rows = window.inside(0, row);
     let columns = window.inside(1, column);
@@ -160,7 +160,7 @@ pub unsafe fn avg_pool_forward_pairs<T: Storage, const SIZE: usize, const PADDIN
 }
 
 /// The sum of a row of a window, or of its rows.
-#[inline(always)]
+#[device_inline]
 pub(super) fn sum_of<const SIZE: usize>(values: [f32; SIZE]) -> f32 {
     let mut sum = values[0];
     unrolled!(J in [1 2] { if J < SIZE { sum += values[J]; } });

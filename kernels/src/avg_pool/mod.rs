@@ -57,7 +57,7 @@ unsafe impl KernelParam for Divisor {}
 
 impl Divisor {
     /// The positions along `axis` of an output's window that count.
-    #[inline(always)]
+    #[device_inline]
     fn counted<L: Order>(&self, window: &Window<L>, axis: usize, output: u32) -> f32 {
         // Wrapping, for outputs that do not exist and whose divisor is not used.
         let first = output.wrapping_mul(window.stride[axis]);
@@ -68,7 +68,7 @@ impl Divisor {
     }
 
     /// The divisor of a window with as many rows and columns that count.
-    #[inline(always)]
+    #[device_inline]
     fn of(&self, rows: f32, columns: f32) -> f32 {
         if self.given == 0.0 { rows * columns } else { self.given }
     }

@@ -13,7 +13,7 @@ use crate::window::{FEWER_BLOCKS, Nchw, Nhwc, Order, THREADS, Window};
 
 /// What the sum of an output's window, of up to three positions each way, is multiplied with, `of_all` where all have the same:
 /// no thread divides.
-#[inline(always)]
+#[device_inline]
 fn reciprocal<L: Order>(divisor: &Divisor, window: &Window<L>, of_all: f32, row: u32, column: u32) -> f32 {
     let along = |axis: usize, output: u32| {
         let counted = divisor.counted(window, axis, output);

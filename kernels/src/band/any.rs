@@ -35,19 +35,19 @@ impl Lines {
     }
 
     /// The plane, of several that a block has all rows of, that its row number `line` is of.
-    #[inline(always)]
+    #[device_inline]
     pub(crate) fn plane(&self, span: &Span, line: u32) -> u32 {
         if span.depth > 1 { self.by_height.divide(line) } else { 0 }
     }
 
     /// The row of its plane that is the block's row number `line`.
-    #[inline(always)]
+    #[device_inline]
     pub(crate) fn row(&self, span: &Span, line: u32) -> u32 {
         span.rows[0] + line - self.plane(span, line) * (span.rows[1] - span.rows[0])
     }
 
     /// Elements of these rows of the block's planes, and as many more as fill 16 bytes of `f32`.
-    #[inline(always)]
+    #[device_inline]
     pub(crate) fn padded(&self, span: &Span, rows: [u32; 2]) -> u32 {
         (span.depth * (rows[1] - rows[0]) * self.width + 3) & !3
     }
@@ -65,7 +65,7 @@ pub(crate) struct Item {
 }
 
 /// Calls `f` with each element that is this thread's of these rows of the block's planes.
-#[inline(always)]
+#[device_inline]
 pub(crate) fn for_each_item(span: &Span, lines: &Lines, rows: [u32; 2], f: impl Fn(Item)) {
     let height = rows[1] - rows[0];
     let count = span.depth * height * lines.width;
@@ -82,7 +82,7 @@ pub(crate) fn for_each_item(span: &Span, lines: &Lines, rows: [u32; 2], f: impl 
 
 /// Calls `f(of_column(column), column, line)` with each element that is this thread's of so many rows, one after another: a
 /// column, and every so manyth row.
-#[inline(always)]
+#[device_inline]
 pub(crate) fn for_each_below<H: Copy>(
     lines: &Lines,
     count: u32,
@@ -99,7 +99,7 @@ pub(crate) fn for_each_below<H: Copy>(
 }
 
 /// As [`for_each_below`], four rows at a time, of which the last may be past the end.
-#[inline(always)]
+#[device_inline]
 pub(crate) fn for_four_below<H: Copy>(
     lines: &Lines,
     count: u32,
@@ -117,7 +117,7 @@ pub(crate) fn for_four_below<H: Copy>(
 
 /// Calls `f(of_column(column), column, first, step)` with each column of this thread, its first row there and how many on the next
 /// is.
-#[inline(always)]
+#[device_inline]
 fn for_all_below<H: Copy>(lines: &Lines, of_column: impl Fn(u32) -> H, f: impl Fn(H, u32, u32, u32)) {
     let (number, threads) = (thread::thread_idx_x(), thread::block_dim_x());
     let beside = lines.by_width.divide(threads);
@@ -154,7 +154,7 @@ impl Phases {
 
     /// Calls `f` with the plane, the row and the column of each output of these rows: of this thread's between two barriers
     /// and others', no two windows overlap.
-    #[inline(always)]
+    #[device_inline]
     pub(crate) fn for_each_output(&self, span: &Span, rows: [u32; 2], width: u32, f: impl Fn(u32, u32, u32)) {
         let count = span.depth * self.most[0] * self.most[1];
         let mut first = [0, 0];
@@ -180,7 +180,7 @@ impl Phases {
 }
 
 /// The steps of a window along one axis that are inside the image: from the first that is to that which is not.
-#[inline(always)]
+#[device_inline]
 pub(crate) fn steps_inside(window: &Window<Nchw>, axis: usize, output: u32) -> [u32; 2] {
     let begin = output * window.stride[axis];
     let first = window.padding[axis].saturating_sub(begin);
@@ -299,7 +299,7 @@ fn of_inputs(
 }
 
 /// The rows of outputs that give to the block's rows of inputs.
-#[inline(always)]
+#[device_inline]
 pub(crate) fn outputs_of(window: &Window<Nchw>, covering: &Covering, span: &Span) -> [u32; 2] {
     if span.whole {
         return [0, window.output[0]];

@@ -5,6 +5,8 @@
 //! next. A thread goes down a column of cells, so that an output is read once or twice, and leaves the sums in shared
 //! memory, whence they are stored in vectors.
 
+use cuda_std::device_inline;
+
 use super::choice::{Costs, MOST_BYTES, Weights};
 use super::{BandLaunch, Bands, Part, Span, Tile, least, staged_bytes};
 use crate::window::{Nchw, Window};
@@ -77,7 +79,7 @@ pub(crate) struct Given {
 }
 
 /// The rows of outputs that give to the block's cells.
-#[inline(always)]
+#[device_inline]
 pub(crate) fn outputs_of_cells<const SIZE: u32, const PADDING: u32>(window: &Window<Nchw>, span: &Span) -> [u32; 2] {
     if span.whole {
         return [0, window.output[0]];
@@ -88,7 +90,7 @@ pub(crate) fn outputs_of_cells<const SIZE: u32, const PADDING: u32>(window: &Win
 }
 
 /// The rows of inputs of the block's cells.
-#[inline(always)]
+#[device_inline]
 pub(crate) fn inputs_of_cells(window: &Window<Nchw>, span: &Span) -> [u32; 2] {
     span.rows.map(|row| least(2 * row, window.input[0]))
 }
@@ -101,7 +103,7 @@ pub(crate) fn inputs_of_cells(window: &Window<Nchw>, span: &Span) -> [u32; 2] {
 /// # Safety
 /// The window has this size and padding, is two from the next both ways and has no dilation; `bands` are of its cells, and
 /// the tile of [`inputs_of_cells`].
-#[inline(always)]
+#[device_inline]
 pub(crate) unsafe fn gather<const SIZE: u32, const PADDING: u32>(
     tile: &Tile,
     window: &Window<Nchw>,
@@ -130,7 +132,7 @@ pub(crate) unsafe fn gather<const SIZE: u32, const PADDING: u32>(
         let add_row = |mut row: [f32; 2], given: [Given; 2], i: Option<u32>| {
             unrolled!(LAST in [0 1] {
                 unrolled!(C in [0 1] {
-                    if let (Some(i), Some(j)) = (i, const { position::<SIZE, PADDING>(LAST == 1, C as u32) }) {
+                    if let (Some(i), Some(j)) = (i, position::<SIZE, PADDING>(LAST == 1, C as u32)) {
                         row[C] = add(row[C], given[LAST], i * SIZE + j);
                     }
                 });
@@ -145,8 +147,8 @@ pub(crate) unsafe fn gather<const SIZE: u32, const PADDING: u32>(
             let here = of_row(cell + PADDING);
             let mut inputs = [[0.0; 2]; 2];
             unrolled!(R in [0 1] {
-                inputs[R] = add_row(inputs[R], above, const { position::<SIZE, PADDING>(false, R as u32) });
-                inputs[R] = add_row(inputs[R], here, const { position::<SIZE, PADDING>(true, R as u32) });
+                inputs[R] = add_row(inputs[R], above, position::<SIZE, PADDING>(false, R as u32));
+                inputs[R] = add_row(inputs[R], here, position::<SIZE, PADDING>(true, R as u32));
             });
             let (second, below) = (2 * cell + 1, place + width);
             // SAFETY: the tile has the places of the rows and columns that are there, and each belongs to one thread. The

@@ -5,6 +5,8 @@
 //! groups for each window. Sums of windows over an input follow the same groups: of a group's rows the first have one window
 //! more than the others, so that a thread adds what windows give twice a group.
 
+use cuda_std::device_inline;
+
 use super::any::{of_outputs, steps_inside};
 use super::choice::{Costs, MOST_BYTES, Weights};
 use super::{BandLaunch, Bands, staged_bytes};
@@ -62,7 +64,7 @@ impl Bands {
 /// which ends before `bound`, unless that is `sure`; `merge(above, below)` is what is had of both, and `put(row, all)` is called
 /// with all of each window in these rows of outputs. Rows are in order. Windows are `STRIDE` apart and of `GROUPS` whole groups,
 /// or any if these are 0.
-#[inline(always)]
+#[device_inline]
 pub(crate) fn down<V: Copy, const STRIDE: usize, const GROUPS: usize>(
     window: &Window<Nchw>,
     rows: [u32; 2],
@@ -99,7 +101,7 @@ pub(crate) fn down<V: Copy, const STRIDE: usize, const GROUPS: usize>(
 }
 
 /// As [`down`], from this row of inputs on, of windows that have `rest` rows of one more group.
-#[inline(always)]
+#[device_inline]
 #[allow(clippy::too_many_arguments, reason = "those of `down`, taken apart")]
 fn down_by<V: Copy, const STRIDE: usize, const GROUPS: usize>(
     mut input: u32,
@@ -141,7 +143,7 @@ fn down_by<V: Copy, const STRIDE: usize, const GROUPS: usize>(
 }
 
 /// Calls `f` with each column of a window, in order, whose groups are those of [`down`] here too.
-#[inline(always)]
+#[device_inline]
 pub(crate) fn across<const STRIDE: usize, const GROUPS: usize>(window: &Window<Nchw>, mut f: impl FnMut(u32)) {
     if STRIDE == 0 {
         let mut j = 0;

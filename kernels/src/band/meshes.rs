@@ -49,7 +49,7 @@ impl Meshes {
     }
 
     /// What this block takes of windows of so many meshes.
-    #[inline(always)]
+    #[device_inline]
     pub(crate) fn laid<const STRIDE: usize, const GROUPS: usize>(&self) -> Laid<STRIDE, GROUPS> {
         let span = self.bands.block.span();
         let height = span.rows[1] - span.rows[0] + GROUPS as u32 - 1;
@@ -84,7 +84,7 @@ impl<const STRIDE: usize, const GROUPS: usize> Laid<STRIDE, GROUPS> {
     ///
     /// # Safety
     /// `x` holds the window's planes; the window is such, and the launch's shared memory is for the meshes.
-    #[inline(always)]
+    #[device_inline]
     pub(crate) unsafe fn leave<T: Storage, V: Copy>(
         &self,
         x: Global<T>,
@@ -143,7 +143,7 @@ impl<const STRIDE: usize, const GROUPS: usize> Laid<STRIDE, GROUPS> {
     ///
     /// # Safety
     /// All was [left](Self::leave), a barrier ago; the window is such.
-    #[inline(always)]
+    #[device_inline]
     pub(crate) unsafe fn take<A: Copy>(
         &self,
         window: &Window<Nchw>,

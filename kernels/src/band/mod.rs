@@ -73,7 +73,7 @@ pub struct BandLaunch {
 
 impl Block {
     /// What this block takes.
-    #[inline(always)]
+    #[device_inline]
     pub(crate) fn span(&self) -> Span {
         let (x, y) = (thread::block_idx_x(), thread::block_idx_y());
         let (plane, band) = if self.planes_last == 1 { (y, x) } else { (x, y) };
@@ -132,7 +132,7 @@ pub(crate) struct Part {
 
 impl Bands {
     /// What this thread takes.
-    #[inline(always)]
+    #[device_inline]
     pub(crate) fn part(&self, span: &Span) -> Part {
         let lane = self.by_columns.divide(thread::thread_idx_x());
         let column = thread::thread_idx_x() - lane * self.columns();
@@ -143,7 +143,7 @@ impl Bands {
     }
 
     /// Calls `f` with each column of this thread, if it has rows.
-    #[inline(always)]
+    #[device_inline]
     pub(crate) fn for_each_column(&self, part: &Part, f: impl Fn(u32)) {
         let mut column = part.column;
         while column < self.width && part.rows[0] < part.rows[1] {
@@ -153,20 +153,20 @@ impl Bands {
     }
 
     /// The number of this thread's run in its plane, and how many runs with rows there are.
-    #[inline(always)]
+    #[device_inline]
     pub(crate) fn group(&self, part: &Part, span: &Span) -> (u32, u32) {
         let by_run = |rows: u32| self.by_run.divide(rows);
         (by_run(part.rows[0] - span.rows[0]), by_run(span.rows[1] - span.rows[0] + self.run - 1))
     }
 
     /// Columns that the threads of a block take at once.
-    #[inline(always)]
+    #[device_inline]
     fn columns(&self) -> u32 {
         least(self.width, THREADS)
     }
 }
 
-#[inline(always)]
+#[device_inline]
 pub(crate) fn least(a: u32, b: u32) -> u32 {
     if a < b { a } else { b }
 }
@@ -194,7 +194,7 @@ const fn staged_bytes(range: u64) -> u64 {
 
 impl<T: Element> Staged<T> {
     /// The rows of a tensor of planes of this height and width, in memory that begins where they do within 16 bytes.
-    #[inline(always)]
+    #[device_inline]
     fn new(shared: Shared<T>, span: &Span, rows: [u32; 2], [height, width]: [u32; 2]) -> (Self, usize) {
         let each = const { COPY / size_of::<T>() as u32 };
         let first = rows[0] as usize * width as usize;
@@ -211,7 +211,7 @@ impl<T: Element> Staged<T> {
     /// # Safety
     /// `source` holds planes of this height and width, and begins at a multiple of 16 bytes; `shared` holds
     /// [`staged_bytes`] from a multiple of 16 bytes on.
-    #[inline(always)]
+    #[device_inline]
     pub(crate) unsafe fn copy(
         shared: Shared<T>,
         source: Global<T>,
@@ -243,7 +243,7 @@ impl<T: Element> Staged<T> {
     ///
     /// # Safety
     /// There is some.
-    #[inline(always)]
+    #[device_inline]
     pub(crate) unsafe fn behind<U: Element>(&self) -> Shared<U> {
         let each = const { COPY / size_of::<T>() as u32 };
         // SAFETY: the caller's.
@@ -251,7 +251,7 @@ impl<T: Element> Staged<T> {
     }
 
     /// The place of a plane of the block, row and column; of no element where the row or the column is not there.
-    #[inline(always)]
+    #[device_inline]
     pub(crate) fn place(&self, plane: u32, row: u32, column: u32) -> u32 {
         let line = plane.wrapping_mul(self.rows[1] - self.rows[0]).wrapping_add(row).wrapping_sub(self.rows[0]);
         line.wrapping_mul(self.width).wrapping_add(column).wrapping_add(self.skew)
@@ -261,7 +261,7 @@ impl<T: Element> Staged<T> {
     ///
     /// # Safety
     /// It is one.
-    #[inline(always)]
+    #[device_inline]
     pub(crate) unsafe fn load(&self, place: u32) -> T {
         // SAFETY: the caller's.
         unsafe { self.shared.load(place) }
@@ -271,7 +271,7 @@ impl<T: Element> Staged<T> {
     ///
     /// # Safety
     /// The place is one where it is loaded.
-    #[inline(always)]
+    #[device_inline]
     pub(crate) unsafe fn load_if(&self, inside: bool, place: u32, otherwise: T) -> T {
         // SAFETY: the caller's.
         unsafe { self.shared.load_if(inside, place, otherwise) }
@@ -281,7 +281,7 @@ impl<T: Element> Staged<T> {
     ///
     /// # Safety
     /// The place is a multiple of four, and they are elements, where they are loaded.
-    #[inline(always)]
+    #[device_inline]
     pub(crate) unsafe fn load4_if(&self, inside: bool, place: u32, otherwise: Vec4<T>) -> Vec4<T>
     where
         T: Vector4,
@@ -301,7 +301,7 @@ pub(crate) trait Copied: Copy {
 }
 
 impl<T: Element> Copied for Staged<T> {
-    #[inline(always)]
+    #[device_inline]
     unsafe fn put_rest(self) {
         // SAFETY: the caller's; the place is one of the rows.
         unsafe { self.shared.store_if(self.rest_at < self.skew + self.count, self.rest_at, self.rest) };
@@ -309,7 +309,7 @@ impl<T: Element> Copied for Staged<T> {
 }
 
 impl<A: Copied, B: Copied> Copied for (A, B) {
-    #[inline(always)]
+    #[device_inline]
     unsafe fn put_rest(self) {
         // SAFETY: the caller's.
         unsafe {
@@ -323,7 +323,7 @@ impl<A: Copied, B: Copied> Copied for (A, B) {
 ///
 /// # Safety
 /// Their shared memory is still theirs.
-#[inline(always)]
+#[device_inline]
 pub(crate) unsafe fn wait(copied: impl Copied) {
     cp_async_commit();
     // SAFETY: the caller's.
@@ -345,20 +345,20 @@ impl Tile {
     ///
     /// # Safety
     /// `shared` has [`staged_bytes`] for them.
-    #[inline(always)]
+    #[device_inline]
     pub(crate) unsafe fn new(shared: Shared<f32>, span: &Span, rows: [u32; 2], size: [u32; 2]) -> Self {
         let (rows, begin) = Staged::new(shared, span, rows, size);
         Self { rows, begin }
     }
 
     /// As [`Staged::place`].
-    #[inline(always)]
+    #[device_inline]
     pub(crate) fn place(&self, plane: u32, row: u32, column: u32) -> u32 {
         self.rows.place(plane, row, column)
     }
 
     /// Where the sums are.
-    #[inline(always)]
+    #[device_inline]
     pub(crate) fn sums(&self) -> Shared<f32> {
         self.rows.shared
     }
@@ -367,7 +367,7 @@ impl Tile {
     ///
     /// # Safety
     /// Nobody uses them meanwhile.
-    #[inline(always)]
+    #[device_inline]
     pub(crate) unsafe fn clear(&self) {
         let mut i = thread::thread_idx_x() * 4;
         while i < self.rows.skew + self.rows.count {
@@ -381,7 +381,7 @@ impl Tile {
     ///
     /// # Safety
     /// `dx` holds the tensor, and begins at a multiple of 16 bytes.
-    #[inline(always)]
+    #[device_inline]
     pub(crate) unsafe fn write_out<T: Storage>(&self, dx: GlobalMut<T>, beta: f32) {
         thread::sync_threads();
         let Staged { shared, skew, count, .. } = self.rows;
@@ -415,7 +415,7 @@ impl Tile {
 }
 
 /// The rows of inputs that the windows of the block's rows of outputs have.
-#[inline(always)]
+#[device_inline]
 pub(crate) fn inputs_of(window: &Window<Nchw>, span: &Span) -> [u32; 2] {
     if span.whole {
         return [0, window.input[0]];

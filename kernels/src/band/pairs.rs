@@ -54,7 +54,7 @@ impl Bands {
     }
 }
 
-#[inline(always)]
+#[device_inline]
 fn rows_if(there: bool, rows: u32) -> u32 {
     if there { rows } else { 0 }
 }
@@ -64,7 +64,7 @@ fn rows_if(there: bool, rows: u32) -> u32 {
 ///
 /// # Safety
 /// As `slide`'s; the padding is such, and `bands` are [of pairs](Bands::of_output_pairs).
-#[inline(always)]
+#[device_inline]
 pub(crate) unsafe fn slide<T: Storage, R: Copy, const SIZE: usize, const PADDING: u32>(
     staged: &Staged<T>,
     window: &Window<Nchw>,
@@ -127,7 +127,7 @@ pub(crate) unsafe fn slide<T: Storage, R: Copy, const SIZE: usize, const PADDING
 ///
 /// # Safety
 /// `to` holds the first, which is at this column, and begins at a multiple of both together.
-#[inline(always)]
+#[device_inline]
 pub(crate) unsafe fn store<T: Vector2>(
     to: GlobalMut<T>,
     window: &Window<Nchw>,
@@ -151,7 +151,7 @@ pub(crate) unsafe fn store<T: Vector2>(
 /// # Safety
 /// As `gather`'s; `dx` holds the window's inputs, and begins at a multiple of 16 bytes; `bands` are
 /// [of pairs](Bands::of_cell_pairs).
-#[inline(always)]
+#[device_inline]
 pub(crate) unsafe fn gather<T: Storage, const SIZE: u32, const PADDING: u32>(
     (dx, beta): (GlobalMut<T>, f32),
     window: &Window<Nchw>,
@@ -180,7 +180,7 @@ pub(crate) unsafe fn gather<T: Storage, const SIZE: u32, const PADDING: u32>(
             unrolled!(CELL in [0 1] {
                 unrolled!(LAST in [0 1] {
                     unrolled!(C in [0 1] {
-                        if let (Some(i), Some(j)) = (i, const { position::<SIZE, PADDING>(LAST == 1, C as u32) }) {
+                        if let (Some(i), Some(j)) = (i, position::<SIZE, PADDING>(LAST == 1, C as u32)) {
                             let from = given[CELL + if two { LAST } else { 0 }];
                             row[2 * CELL + C] = add(row[2 * CELL + C], from, i * SIZE + j);
                         }
@@ -198,8 +198,8 @@ pub(crate) unsafe fn gather<T: Storage, const SIZE: u32, const PADDING: u32>(
             let here = of_row(cell + PADDING);
             let mut inputs = [[0.0; 4]; 2];
             unrolled!(R in [0 1] {
-                inputs[R] = add_row(inputs[R], above, const { position::<SIZE, PADDING>(false, R as u32) });
-                inputs[R] = add_row(inputs[R], here, const { position::<SIZE, PADDING>(true, R as u32) });
+                inputs[R] = add_row(inputs[R], above, position::<SIZE, PADDING>(false, R as u32));
+                inputs[R] = add_row(inputs[R], here, position::<SIZE, PADDING>(true, R as u32));
             });
             // SAFETY: the cell's first row is there, all of the vector's columns are, and a row begins at a multiple of four.
             unsafe {

@@ -49,7 +49,7 @@ impl Bands {
 /// # Safety
 /// `x` holds the window's inputs, and begins at a multiple of 16 bytes; `bands` are of its outputs, with the launch's grid, block
 /// and shared memory.
-#[inline(always)]
+#[device_inline]
 pub(crate) unsafe fn stage<T: Storage>(x: Global<T>, window: &Window<Nchw>, bands: &Bands) -> Staged<T> {
     let span = bands.block.span();
     // SAFETY: the launch's shared memory is for these rows.
@@ -66,7 +66,7 @@ pub(crate) unsafe fn stage<T: Storage>(x: Global<T>, window: &Window<Nchw>, band
 ///
 /// # Safety
 /// The inputs are [staged](stage) for these `bands`; the window has this size and stride both ways and no dilation.
-#[inline(always)]
+#[device_inline]
 pub(crate) unsafe fn slide<T: Storage, R: Copy, const SIZE: usize, const STRIDE: usize>(
     staged: &Staged<T>,
     window: &Window<Nchw>,

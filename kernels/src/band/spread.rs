@@ -61,7 +61,7 @@ impl Spread {
     ///
     /// # Safety
     /// The launch is this one's.
-    #[inline(always)]
+    #[device_inline]
     pub(crate) unsafe fn laid<const STRIDE: usize, const GROUPS: usize>(
         &self,
         window: &Window<Nchw>,
@@ -99,7 +99,7 @@ impl<const STRIDE: usize, const GROUPS: usize> Laid<STRIDE, GROUPS> {
     ///
     /// # Safety
     /// `dy` holds the outputs; the window is such, and the launch its [`Spread`]'s.
-    #[inline(always)]
+    #[device_inline]
     pub(crate) unsafe fn put<T: Storage>(
         &self,
         dy: Global<T>,
@@ -136,7 +136,7 @@ impl<const STRIDE: usize, const GROUPS: usize> Laid<STRIDE, GROUPS> {
     ///
     /// # Safety
     /// All was [put](Self::put), a barrier ago; `dx` holds the window's inputs and begins at a multiple of 16 bytes.
-    #[inline(always)]
+    #[device_inline]
     pub(crate) unsafe fn store<T: Storage, A: Copy>(
         &self,
         dx: GlobalMut<T>,
@@ -205,7 +205,7 @@ impl Along {
     ///
     /// # Safety
     /// They are no more than the window's whole meshes.
-    #[inline(always)]
+    #[device_inline]
     pub(crate) unsafe fn by(self, column: usize) -> f32 {
         // SAFETY: the caller's: what may be over a mesh is in shared memory.
         unsafe { self.given.load(self.at + column as u32) }

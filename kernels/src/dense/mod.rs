@@ -89,7 +89,7 @@ pub const fn barriers(side: u32) -> u32 {
 ///
 /// # Safety
 /// The module's.
-#[inline(always)]
+#[device_inline]
 unsafe fn tile<T: Storage, const SIDE: u32, const A_DEPTH_INNER: bool, const B_DEPTH_INNER: bool>(
     a: Global<T>,
     b: Global<T>,

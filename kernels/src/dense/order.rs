@@ -3,6 +3,8 @@
 
 use core::num::NonZeroU32;
 
+use cuda_std::device_inline;
+
 /// Rows of tiles that blocks which run at the same time take.
 pub const GROUP: u32 = 16;
 
@@ -21,7 +23,7 @@ pub struct Tile {
 }
 
 /// `a / b` and the rest; of 0, which there is none of, 0.
-#[inline(always)]
+#[device_inline]
 pub fn divide(a: u32, b: u32) -> (u32, u32) {
     match NonZeroU32::new(b) {
         Some(b) => (a / b, a % b),

@@ -76,7 +76,7 @@ struct Operand<T, const SIDE: u32, const DEPTH_INNER: bool> {
 }
 
 impl<T: Storage, const SIDE: u32, const DEPTH_INNER: bool> Operand<T, SIDE, DEPTH_INNER> {
-    #[inline(always)]
+    #[device_inline]
     fn new(source: Global<T>, first: u32, extent: u32, depths: [u32; 2], full_depth: u32) -> Self {
         let [begin, end] = depths;
         let thread = thread::thread_idx_x();
@@ -101,7 +101,7 @@ impl<T: Storage, const SIDE: u32, const DEPTH_INNER: bool> Operand<T, SIDE, DEPT
     ///
     /// # Safety
     /// `source` holds the matrix.
-    #[inline(always)]
+    #[device_inline]
     unsafe fn fetch(&mut self, depth: u32) -> Vec4<T> {
         let quad = if DEPTH_INNER {
             Quad::until(self.across < self.extent, depth, self.end, self.full_depth)
@@ -118,7 +118,7 @@ impl<T: Storage, const SIDE: u32, const DEPTH_INNER: bool> Operand<T, SIDE, DEPT
     ///
     /// # Safety
     /// No thread reads the slice meanwhile.
-    #[inline(always)]
+    #[device_inline]
     unsafe fn keep(&self, slice: Shared<f32>, elements: Vec4<T>) {
         let elements = elements.map(T::to_f32);
         // SAFETY: `target` is inside the slice, and these four are this thread's alone.
@@ -151,7 +151,7 @@ pub(super) struct Epilogue<T> {
 
 impl<T: Storage> Epilogue<T> {
     /// `out = sum + beta * out`.
-    #[inline(always)]
+    #[device_inline]
     pub fn sum(out: GlobalMut<T>, beta: f32) -> Self {
         Self { out, beta, z: None, b: None, alpha: None, activation: IDENTITY }
     }
@@ -160,7 +160,7 @@ impl<T: Storage> Epilogue<T> {
     ///
     /// # Safety
     /// `b` and `alpha` hold the quad's columns (`alpha` one element, for a shared slope).
-    #[inline(always)]
+    #[device_inline]
     pub unsafe fn column_values(self, column: u32, quad: Quad) -> [Vec4<f32>; 2] {
         // SAFETY: the caller's.
         unsafe {
@@ -181,7 +181,7 @@ impl<T: Storage> Epilogue<T> {
     ///
     /// # Safety
     /// `out` and `z` hold those that exist, which are this thread's alone.
-    #[inline(always)]
+    #[device_inline]
     pub unsafe fn put(self, at: usize, quad: Quad, sum: Vec4<f32>, [b, alpha]: [Vec4<f32>; 2]) {
         // SAFETY: the caller's.
         unsafe {
@@ -215,7 +215,7 @@ impl<T: Storage> Epilogue<T> {
 ///
 /// # Safety
 /// The module `dense`'s.
-#[inline(always)]
+#[device_inline]
 pub(super) unsafe fn product<T: Storage, const SIDE: u32, const A_DEPTH_INNER: bool, const B_DEPTH_INNER: bool>(
     a: Global<T>,
     b: Global<T>,
@@ -304,7 +304,7 @@ pub(super) unsafe fn product<T: Storage, const SIDE: u32, const A_DEPTH_INNER: b
 ///
 /// # Safety
 /// `rows` and `columns` are the thread's of the slice's operands.
-#[inline(always)]
+#[device_inline]
 unsafe fn multiply<const SIDE: u32>(rows: Shared<f32>, columns: Shared<f32>, d: usize, sums: &mut [[Vec4<f32>; 2]; 8]) {
     let at = d as u32 * pitch(SIDE);
     // SAFETY: half a tile further is inside the slice too.
@@ -322,7 +322,7 @@ unsafe fn multiply<const SIDE: u32>(rows: Shared<f32>, columns: Shared<f32>, d: 
 }
 
 /// The first row and column of the block's tile.
-#[inline(always)]
+#[device_inline]
 fn first_of_tile<const SIDE: u32>(columns: u32) -> [u32; 2] {
     let (x, y) = (thread::block_idx_x() * SIDE, thread::block_idx_y() * SIDE);
     // Large tiles leave no register for the choice.

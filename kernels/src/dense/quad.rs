@@ -14,13 +14,13 @@ pub(super) struct Quad {
 
 impl Quad {
     /// The four elements from `first`, a multiple of 4, of a row of this length; none unless `exists`.
-    #[inline(always)]
+    #[device_inline]
     pub fn of_row(exists: bool, first: u32, length: u32) -> Self {
         Self::until(exists, first, length, length)
     }
 
     /// As [`Quad::of_row`], of which only the elements before `end` are wanted; `end` is `length` or a multiple of 4.
-    #[inline(always)]
+    #[device_inline]
     pub fn until(exists: bool, first: u32, end: u32, length: u32) -> Self {
         Self { count: if exists { end.saturating_sub(first) } else { 0 }, whole: length & 3 == 0 }
     }
@@ -29,7 +29,7 @@ impl Quad {
     ///
     /// # Safety
     /// `source` holds those that exist, and is aligned to 16 bytes.
-    #[inline(always)]
+    #[device_inline]
     #[cfg_attr(not(target_arch = "nvptx64"), track_caller)]
     pub unsafe fn fetch<T: Storage>(self, source: Global<T>, i: usize) -> Vec4<T> {
         let zero = T::from_f32(0.0);
@@ -47,7 +47,7 @@ impl Quad {
     ///
     /// # Safety
     /// As [`Quad::fetch`].
-    #[inline(always)]
+    #[device_inline]
     #[cfg_attr(not(target_arch = "nvptx64"), track_caller)]
     pub unsafe fn load<T: Storage>(self, source: Global<T>, i: usize) -> Vec4<f32> {
         // SAFETY: the caller's.
@@ -58,7 +58,7 @@ impl Quad {
     ///
     /// # Safety
     /// As [`Quad::fetch`]; no other thread uses them meanwhile.
-    #[inline(always)]
+    #[device_inline]
     #[cfg_attr(not(target_arch = "nvptx64"), track_caller)]
     pub unsafe fn store<T: Storage>(self, target: GlobalMut<T>, i: usize, values: Vec4<f32>) {
         let values = values.map(T::from_f32);

@@ -43,7 +43,7 @@ struct Operand<T, const DEPTH_INNER: bool> {
 
 impl<T: Storage, const DEPTH_INNER: bool> Operand<T, DEPTH_INNER> {
     /// The matrix has `extent` rows or columns, of which the tile's begin at `first`; of its depth the warp's part is from `begin` to `end`.
-    #[inline(always)]
+    #[device_inline]
     fn new(source: Global<T>, [first, extent]: [u32; 2], [begin, end]: [u32; 2], full_depth: u32) -> Self {
         let lane = thread::thread_idx_x() % warp::WARP_SIZE;
         let (across, depth) = if DEPTH_INNER {
@@ -67,7 +67,7 @@ impl<T: Storage, const DEPTH_INNER: bool> Operand<T, DEPTH_INNER> {
     ///
     /// # Safety
     /// `source` holds the matrix.
-    #[inline(always)]
+    #[device_inline]
     unsafe fn fetch(&mut self, depth: u32) -> [Vec4<T>; 2] {
         let Self { source, at, end, across, extent, full_depth, .. } = *self;
         // SAFETY: the quads say which elements exist.
@@ -93,7 +93,7 @@ impl<T: Storage, const DEPTH_INNER: bool> Operand<T, DEPTH_INNER> {
     ///
     /// # Safety
     /// No lane reads the slice meanwhile.
-    #[inline(always)]
+    #[device_inline]
     unsafe fn keep(&self, slice: Shared<f32>, elements: [Vec4<T>; 2]) {
         unrolled!(S in [0 1] {
             let Vec4 { x, y, z, w } = elements[S].map(T::to_f32);
@@ -117,7 +117,7 @@ impl<T: Storage, const DEPTH_INNER: bool> Operand<T, DEPTH_INNER> {
 ///
 /// # Safety
 /// The module `dense`'s.
-#[inline(always)]
+#[device_inline]
 pub(super) unsafe fn product<T: Storage, const A_DEPTH_INNER: bool, const B_DEPTH_INNER: bool>(
     a: Global<T>,
     b: Global<T>,
@@ -201,7 +201,7 @@ pub(super) unsafe fn product<T: Storage, const A_DEPTH_INNER: bool, const B_DEPT
 ///
 /// # Safety
 /// `rows` and `columns` are the lane's of the slice's operands.
-#[inline(always)]
+#[device_inline]
 unsafe fn multiply(rows: Shared<f32>, columns: Shared<f32>, sums: &mut [[Vec4<f32>; 2]; 4]) {
     // Four depths at a time: of eight at once the compiler loads so much ahead that sums go to local memory.
     let mut at = 0;

@@ -22,7 +22,7 @@ const AT_ONCE: usize = 4;
 
 /// Calls `load` and then `take` for this warp's rows from `begin` on, several loads ahead of their use. `load` is also
 /// called for rows from `end` on, with `false`.
-#[inline(always)]
+#[device_inline]
 fn each_row<V: Copy>(begin: u32, end: u32, load: impl Fn(u32, bool) -> V, mut take: impl FnMut(u32, bool, V)) {
     let mut row = begin + thread::thread_idx_x() / STRIP;
     while row < end {
@@ -40,7 +40,7 @@ fn each_row<V: Copy>(begin: u32, end: u32, load: impl Fn(u32, bool) -> V, mut ta
 ///
 /// # Safety
 /// All warps have stored theirs, `sums[warp][lane]`, before a barrier.
-#[inline(always)]
+#[device_inline]
 unsafe fn over_warps(sums: Shared<f32>, lane: u32) -> f32 {
     let mut total = 0.0;
     let mut warp = 0;

@@ -48,7 +48,7 @@ pub unsafe fn gaussian_pool_backward<T: Storage, const NHWC: bool>(
 ///
 /// # Safety
 /// As [`gaussian_pool_backward`]; `shared` holds [`BACKWARD_SHARED`] elements for each table.
-#[inline(always)]
+#[device_inline]
 #[allow(clippy::too_many_arguments, reason = "what two kernels take, and how they differ")]
 pub(super) unsafe fn tile<T: Storage, const NHWC: bool, const W: usize>(
     dy: Global<T>,

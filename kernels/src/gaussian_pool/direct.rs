@@ -104,7 +104,7 @@ pub unsafe fn gaussian_pool_forward_direct<T: Storage, const SIZE: u32, const ST
 ///
 /// # Safety
 /// [`gaussian_pool_forward_direct`]'s.
-#[inline(always)]
+#[device_inline]
 unsafe fn windows<T: Storage, const SIZE: u32, const STRIDE: u32, const VECTORS: bool, const EACH: usize>(
     x: Global<T>,
     parameters: [Global<f32>; 2],
@@ -196,7 +196,7 @@ unsafe fn windows<T: Storage, const SIZE: u32, const STRIDE: u32, const VECTORS:
 }
 
 /// The planes of the geometry.
-#[inline(always)]
+#[device_inline]
 fn planes_of(geometry: &Geometry) -> Planes {
     let axes = &geometry.axes;
     Planes {
@@ -207,7 +207,7 @@ fn planes_of(geometry: &Geometry) -> Planes {
     }
 }
 
-#[inline(always)]
+#[device_inline]
 const fn join([a, b, c, d]: [f32; 4], [e, f, g, h]: [f32; 4]) -> [f32; 8] {
     [a, b, c, d, e, f, g, h]
 }

@@ -39,21 +39,21 @@ struct Layout {
 }
 
 impl Layout {
-    #[inline(always)]
+    #[device_inline]
     fn new(nhwc: bool, stride: u32) -> Self {
         let groups = if stride <= MAX_GROUPS && !nhwc { stride } else { 1 };
         Self { groups, length: divide(COLUMNS + groups - 1, groups).0 }
     }
 
     /// The group and the place of a column.
-    #[inline(always)]
+    #[device_inline]
     fn find(self, column: u32) -> (u32, u32) {
         let (within, group) = divide(column, self.groups);
         (group, group * self.length + within)
     }
 
     /// Those of the next column.
-    #[inline(always)]
+    #[device_inline]
     fn next(self, (group, place): (u32, u32)) -> (u32, u32) {
         if group + 1 == self.groups { (0, place + 1 - group * self.length) } else { (group + 1, place + self.length) }
     }

@@ -98,7 +98,7 @@ impl Lines {
 }
 
 /// Words of the weights along both axes.
-#[inline(always)]
+#[device_inline]
 const fn words([height, width]: [u32; 2]) -> u32 {
     (height + width + 3) & !3
 }

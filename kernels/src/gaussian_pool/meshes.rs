@@ -29,7 +29,7 @@ pub const fn before(size: u32) -> u32 {
 ///
 /// # Safety
 /// `at` holds two vectors, and `parameters` the Gaussian.
-#[inline(always)]
+#[device_inline]
 unsafe fn compute(at: Shared<f32>, parameters: [Global<f32>; 2], variances: u32, geometry: &Geometry) {
     let mut axis = thread::thread_idx_x() / warp::WARP_SIZE;
     while axis < 2 {
@@ -48,7 +48,7 @@ unsafe fn compute(at: Shared<f32>, parameters: [Global<f32>; 2], variances: u32,
 ///
 /// # Safety
 /// It was computed, a barrier ago.
-#[inline(always)]
+#[device_inline]
 unsafe fn weights(at: Shared<f32>, axis: u32) -> [f32; VECTOR as usize] {
     // SAFETY: the caller's; vectors begin at multiples of four.
     let [a, b, c] = [0, 4, 8].map(|i| unsafe { at.load4(axis * VECTOR + i) }.to_array());
@@ -59,7 +59,7 @@ unsafe fn weights(at: Shared<f32>, axis: u32) -> [f32; VECTOR as usize] {
 ///
 /// # Safety
 /// As [`Along::by`]'s.
-#[inline(always)]
+#[device_inline]
 unsafe fn along<const SIZE: usize, const OVER: usize>(outputs: Along, by_x: &[f32; VECTOR as usize]) -> [f32; STRIDE] {
     let mut given = [0.0; STRIDE];
     unrolled!(G in [0 1 2 3] {
@@ -75,7 +75,7 @@ unsafe fn along<const SIZE: usize, const OVER: usize>(outputs: Along, by_x: &[f3
 }
 
 /// A mesh's part of `dx` by the rows of `dy` over it, the last of which is `last`.
-#[inline(always)]
+#[device_inline]
 fn gather<const SIZE: usize, const GROUPS: usize, const OVER: usize>(
     before: [[f32; STRIDE]; GROUPS],
     last: [f32; STRIDE],

@@ -168,13 +168,13 @@ unsafe impl KernelParam for Geometry {}
 
 impl Axis {
     /// The vector of weights that a window has.
-    #[inline(always)]
+    #[device_inline]
     fn case(&self, output: u32) -> u32 {
         output.min(self.shared_begin) + (output + 1).saturating_sub(self.shared_end)
     }
 
     /// Whether any window covers this pixel of the image; anything for one before or after it.
-    #[inline(always)]
+    #[device_inline]
     fn is_covered(&self, pixel: u32) -> bool {
         let padded = pixel.wrapping_add(self.padding);
         let reach = (self.output - 1) * self.stride + self.size;
@@ -184,7 +184,7 @@ impl Axis {
 
     /// The windows that cover any of `count` pixels from `pixel` on: the first, and the one after the last. None when the
     /// second is not greater.
-    #[inline(always)]
+    #[device_inline]
     fn covering(&self, pixel: u32, count: u32) -> (u32, u32) {
         let padded = pixel + self.padding;
         let begin = divide((padded + self.stride).saturating_sub(self.size), self.stride).0;
@@ -213,7 +213,7 @@ impl Tile {
     /// what neighbours both read is still in the L2 cache; with `NHWC` each tile's groups of channels are side by side.
     ///
     /// `turn` is as for [`Threads::item`].
-    #[inline(always)]
+    #[device_inline]
     fn of_block<const NHWC: bool>(geometry: &Geometry, turn: u32) -> Self {
         let [down, across] = geometry.tiles;
         let block = thread::block_idx_x() + (turn >> 31);
@@ -230,7 +230,7 @@ impl Tile {
     }
 
     /// The set of parameters of this lane's channel.
-    #[inline(always)]
+    #[device_inline]
     fn set<const NHWC: bool>(&self, geometry: &Geometry) -> u32 {
         match geometry.sets {
             1 => 0,
@@ -241,7 +241,7 @@ impl Tile {
 
     /// Where the pixels of map number `map` of the `maps` that this lane's plane has are, in a tensor of images of this
     /// height and width.
-    #[inline(always)]
+    #[device_inline]
     fn pixels<const NHWC: bool>(&self, geometry: &Geometry, [height, width]: [u32; 2], map: u32, maps: u32) -> Pixels {
         if NHWC {
             let column = geometry.channels * maps;
@@ -268,7 +268,7 @@ struct Pixels {
 
 impl Pixels {
     /// How far a pixel is from the first; any number for one that is not in the plane.
-    #[inline(always)]
+    #[device_inline]
     fn at(self, row: u32, column: u32) -> usize {
         let (row, column) = (row as usize * self.row as usize, column as usize * self.column as usize);
         row.wrapping_add(column)
@@ -284,7 +284,7 @@ struct Threads<const NHWC: bool> {
 }
 
 impl<const NHWC: bool> Threads<NHWC> {
-    #[inline(always)]
+    #[device_inline]
     fn new(geometry: &Geometry) -> Self {
         let thread = thread::thread_idx_x();
         if !NHWC {
@@ -294,20 +294,20 @@ impl<const NHWC: bool> Threads<NHWC> {
         Self { lanes_log, lane: thread & ((1 << lanes_log) - 1), worker: thread >> lanes_log }
     }
 
-    #[inline(always)]
+    #[device_inline]
     fn lanes(self) -> u32 {
         1 << self.lanes_log
     }
 
     /// Workers that have different columns of a band.
-    #[inline(always)]
+    #[device_inline]
     fn columns(self) -> u32 {
         (BLOCK / bands(NHWC)) >> self.lanes_log
     }
 
     /// The column of the source, of [`Threads::columns`], and the first of the [`SUMS`] rows of the tile that this thread
     /// sums along y.
-    #[inline(always)]
+    #[device_inline]
     fn source(self) -> (u32, u32) {
         let band = if NHWC { 0 } else { self.worker / self.columns() };
         (self.worker - band * self.columns(), band * SUMS as u32)
@@ -318,7 +318,7 @@ impl<const NHWC: bool> Threads<NHWC> {
     ///
     /// `turn` is the variable of the loop that asks, below 2³¹, and changes nothing; but the compiler cannot know that, or
     /// it would keep everything that follows from the result in registers from one turn to the next.
-    #[inline(always)]
+    #[device_inline]
     fn item(self, geometry: &Geometry, round: usize, turn: u32) -> Option<(u32, u32)> {
         let item = ((round as u32 * BLOCK) >> self.lanes_log) + self.worker + (turn >> 31);
         let band = (item * geometry.tile_columns_reciprocal) >> 16;
@@ -327,7 +327,7 @@ impl<const NHWC: bool> Threads<NHWC> {
 
     /// Where a lane's sums of one column stand in shared memory, from row `first` of the tile on: four, and the next four
     /// behind those of all lanes.
-    #[inline(always)]
+    #[device_inline]
     fn places(self, place: u32, first: u32) -> [u32; 2] {
         let quad = place * (pitch(NHWC) / 4) + first / 4;
         let at = ((quad << self.lanes_log) + self.lane) * 4;
@@ -338,7 +338,7 @@ impl<const NHWC: bool> Threads<NHWC> {
     ///
     /// # Safety
     /// `to` has such a place; nobody else uses it.
-    #[inline(always)]
+    #[device_inline]
     unsafe fn put_sums(self, to: Shared<f32>, place: u32, first: u32, sums: &Sums) {
         let [low, high] = self.places(place, first);
         let [a, b, c, d, e, f, g, h] = *sums;
@@ -353,7 +353,7 @@ impl<const NHWC: bool> Threads<NHWC> {
     ///
     /// # Safety
     /// It has, and nobody writes there.
-    #[inline(always)]
+    #[device_inline]
     unsafe fn get_sums(self, from: Shared<f32>, place: u32, first: u32) -> Sums {
         let [low, high] = self.places(place, first);
         // SAFETY: the caller's; the places are multiples of 4.
@@ -364,7 +364,7 @@ impl<const NHWC: bool> Threads<NHWC> {
 
 impl Geometry {
     /// Field by field: an index would put both axes into local memory.
-    #[inline(always)]
+    #[device_inline]
     fn axis(&self, vertical: bool) -> Axis {
         let [y, x] = &self.axes;
         let choose = |y: u32, x: u32| if vertical { y } else { x };
@@ -381,7 +381,7 @@ impl Geometry {
     }
 
     /// Where a Gaussian's entries of a table of weights begin, in entries.
-    #[inline(always)]
+    #[device_inline]
     fn first_entry(&self, nhwc: bool, axis: &Axis, set: u32, kernel: u32) -> usize {
         let (entries, set, kernel) = ((axis.cases * axis.size) as usize, set as usize, kernel as usize);
         if nhwc {
@@ -392,14 +392,14 @@ impl Geometry {
     }
 
     /// Entries from one of a Gaussian to its next: lanes, which have neighbouring sets, load neighbouring entries.
-    #[inline(always)]
+    #[device_inline]
     fn entry_step(&self, nhwc: bool) -> u32 {
         if nhwc { self.sets } else { 1 }
     }
 }
 
 /// `a / b` and `a % b`; `b` is not zero, as no size is.
-#[inline(always)]
+#[device_inline]
 fn divide(a: u32, b: u32) -> (u32, u32) {
     // SAFETY: sizes that this divides by are not zero, see `Geometry`.
     unsafe { core::hint::assert_unchecked(b != 0) };
@@ -411,7 +411,7 @@ fn divide(a: u32, b: u32) -> (u32, u32) {
 ///
 /// # Safety
 /// `from` holds it where the predicate is true.
-#[inline(always)]
+#[device_inline]
 unsafe fn get_if<T: Storage>(from: Global<T>, predicate: bool, i: usize) -> f32 {
     // SAFETY: the caller's.
     unsafe { from.load_if(predicate, i, T::from_f32(0.0)) }.to_f32()
@@ -427,7 +427,7 @@ type Sums = [f32; SUMS];
 /// that in the window of the next row. `vector(row, t)` is where the weights of row `t` for this row begin in the table, and
 /// `weights(vector, position)` loads one of them from each table.
 /// `load` gives 0 for rows from `end` on, which are asked for but not used.
-#[inline(always)]
+#[device_inline]
 fn sum_along_y<const C: usize, const W: usize>(
     (begin, end): (u32, u32),
     size: u32,
@@ -462,13 +462,13 @@ fn sum_along_y<const C: usize, const W: usize>(
 }
 
 /// `sums += weight * values`, row by row.
-#[inline(always)]
+#[device_inline]
 fn add_weighted(sums: &mut Sums, weight: f32, values: &Sums) {
     each!(t in 0 1 2 3 4 5 6 7: sums[t] = float::fma(weight, values[t], sums[t]));
 }
 
 /// The sum of products, row by row.
-#[inline(always)]
+#[device_inline]
 fn dot(a: &Sums, b: &Sums) -> f32 {
     let mut sum = 0.0;
     each!(t in 0 1 2 3 4 5 6 7: sum = float::fma(a[t], b[t], sum));

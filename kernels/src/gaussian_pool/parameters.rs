@@ -69,7 +69,7 @@ pub unsafe fn gaussian_pool_backward_parameters<T: Storage, const NHWC: bool>(
 }
 
 /// The sum over the threads of a warp that have this one's lane.
-#[inline(always)]
+#[device_inline]
 fn sum_of_workers<const NHWC: bool>(threads: Threads<NHWC>, value: f32) -> f32 {
     if !NHWC {
         return warp::reduce_sum(value);

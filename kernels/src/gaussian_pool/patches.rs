@@ -34,7 +34,7 @@ type Weights = [[f32; 3]; 3];
 ///
 /// # Safety
 /// Shared memory is what [`PATCHES_SHARED_BYTES`] says.
-#[inline(always)]
+#[device_inline]
 pub(super) unsafe fn put_weights(size: u32, shape: impl Fn(u32) -> Shape) -> Shared<f32> {
     let shared = dynamic_shared::<f32>();
     let threads = thread::block_dim_x() * thread::block_dim_y() * thread::block_dim_z();
@@ -53,7 +53,7 @@ pub(super) unsafe fn put_weights(size: u32, shape: impl Fn(u32) -> Shape) -> Sha
 ///
 /// # Safety
 /// `mean` and `var` hold the Gaussian, and shared memory what [`PATCHES_SHARED_BYTES`] says.
-#[inline(always)]
+#[device_inline]
 unsafe fn weights(size: u32, parameters: [Global<f32>; 2], variances: u32) -> Weights {
     // SAFETY: the caller's; written before a barrier.
     let [y, x] = unsafe {

@@ -89,7 +89,7 @@ impl Columns {
     }
 
     /// The plane, and the number in the padded image, of a column.
-    #[inline(always)]
+    #[device_inline]
     fn find(&self, number: u32) -> [u32; 2] {
         let plane = self.by_width.divide(number);
         [plane, number - plane * self.width + self.first[1]]

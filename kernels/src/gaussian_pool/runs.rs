@@ -36,7 +36,7 @@ impl<const SIZE: usize> Weights<SIZE> {
     ///
     /// # Safety
     /// `parameters` hold the Gaussian, `geometry` has windows of that size, and shared memory is [`SHARED_BYTES`].
-    #[inline(always)]
+    #[device_inline]
     unsafe fn compute(parameters: [Global<f32>; 2], variances: u32, geometry: &Geometry) {
         let shared = dynamic_shared::<f32>();
         let mut axis = thread::thread_idx_x() / warp::WARP_SIZE;
@@ -57,7 +57,7 @@ impl<const SIZE: usize> Weights<SIZE> {
     ///
     /// # Safety
     /// They are there.
-    #[inline(always)]
+    #[device_inline]
     unsafe fn load(turned: bool) -> Self {
         let shared = dynamic_shared::<f32>();
         let mut weights = Self { by_y: [0.0; SIZE], by_x: [0.0; SIZE] };
@@ -72,10 +72,10 @@ impl<const SIZE: usize> Weights<SIZE> {
     }
 
     /// Adds a row of the run's windows, summed along x, to the outputs that have it.
-    #[inline(always)]
-    fn add_row<const ROW: usize>(&self, sums: &mut [Numbers; AHEAD], across: Numbers) {
+    #[device_inline]
+    fn add_row(&self, row: usize, sums: &mut [Numbers; AHEAD], across: Numbers) {
         unrolled!(O in [0 1 2 3] {
-            let i = ROW.wrapping_sub(O);
+            let i = row.wrapping_sub(O);
             if i < SIZE { sums[O] = add(sums[O], self.by_y[i], across); }
         });
     }
@@ -130,7 +130,7 @@ pub unsafe fn gaussian_pool_runs<T: Lanes, const SIZE: usize>(
             unrolled!(J in [0 1 2 3 4] {
                 if J < SIZE { across = add(across, weights.by_x[J], T::numbers(loaded[J].to_array())); }
             });
-            weights.add_row::<R>(&mut sums, across);
+            weights.add_row(R, &mut sums, across);
         }
     });
     // SAFETY: the caller's.
@@ -186,7 +186,7 @@ pub unsafe fn gaussian_pool_runs_rows<T: Lanes, const SIZE: usize>(
             let mut across = add([0.0; LANES], weights.by_x[0], [before, a, b, c, d, e, f, g]);
             across = add(across, weights.by_x[1], [a, b, c, d, e, f, g, h]);
             across = add(across, weights.by_x[2], [b, c, d, e, f, g, h, after]);
-            weights.add_row::<R>(&mut sums, across);
+            weights.add_row(R, &mut sums, across);
         }
     });
     // SAFETY: the caller's.
@@ -194,7 +194,7 @@ pub unsafe fn gaussian_pool_runs_rows<T: Lanes, const SIZE: usize>(
 }
 
 /// `sum + weight * numbers`.
-#[inline(always)]
+#[device_inline]
 pub(super) fn add(mut sum: Numbers, weight: f32, numbers: Numbers) -> Numbers {
     unrolled!(K in [0 1 2 3 4 5 6 7] { sum[K] = float::fma(weight, numbers[K], sum[K]); });
     sum

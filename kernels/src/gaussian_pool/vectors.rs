@@ -49,7 +49,7 @@ impl Weights {
     ///
     /// # Safety
     /// `parameters` hold the Gaussian, and shared memory is as large as [`shared_bytes`](Self::shared_bytes) says.
-    #[inline(always)]
+    #[device_inline]
     unsafe fn products(&self, parameters: [Global<f32>; 2], geometry: &Geometry) -> Shared<f32> {
         let [height, width] = [geometry.axes[0].size, geometry.axes[1].size];
         let products = dynamic_shared::<f32>();
@@ -80,7 +80,7 @@ impl Weights {
 }
 
 /// Words of the products and of the weights along each axis.
-#[inline(always)]
+#[device_inline]
 const fn words([height, width]: [u32; 2]) -> u32 {
     (height * width + height + width + 3) & !3
 }

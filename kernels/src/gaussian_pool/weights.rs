@@ -77,7 +77,7 @@ impl Shape {
     ///
     /// # Safety
     /// They hold it.
-    #[inline(always)]
+    #[device_inline]
     pub(super) unsafe fn load([mean, var]: [Global<f32>; 2], gaussian: u32, vertical: bool, variances: u32) -> Self {
         let coordinate = if vertical { 0 } else { 1 };
         // SAFETY: the caller's.
@@ -95,7 +95,7 @@ impl Shape {
 
 /// Computes the vector of one case; all lanes of a warp come here together. `put` keeps a weight, which `get` then gives to
 /// the same lane, and `put_derivatives` a weight with its derivatives by mean and variance, if they are asked for.
-#[inline(always)]
+#[device_inline]
 pub(super) fn vector(
     axis: &Axis,
     case: u32,
@@ -144,7 +144,7 @@ pub(super) fn vector(
 }
 
 /// The vector of all positions of a window of `size` of them, three at most, by one thread.
-#[inline(always)]
+#[device_inline]
 pub(super) fn small(size: u32, Shape { mean, var, valid }: Shape) -> [f32; 3] {
     let last = (size - 1) as f32;
     let nearest = nearest(0, size, last, mean);
@@ -160,20 +160,20 @@ pub(super) fn small(size: u32, Shape { mean, var, valid }: Shape) -> [f32; 3] {
 
 /// Of a position's weight, less that of the nearest's. The difference of two squares as a product: exact where they nearly cancel,
 /// and never infinity times zero or less infinity.
-#[inline(always)]
+#[device_inline]
 fn exponent(i: u32, nearest: f32, last: f32, mean: f32, var: f32) -> f32 {
     let step = i as f32 - nearest;
     if step == 0.0 { 0.0 } else { step * (((i as f32 + nearest - last) * 0.5 - mean) / var) }
 }
 
 /// `weight * value`, where a weight of 0 outweighs an infinite exponent.
-#[inline(always)]
+#[device_inline]
 fn weighted(weight: f32, value: f32) -> f32 {
     if weight == 0.0 { 0.0 } else { weight * value }
 }
 
 /// The positions that count, from the first to before the second.
-#[inline(always)]
+#[device_inline]
 fn counted(axis: &Axis, case: u32) -> (u32, u32) {
     if case == axis.shared_begin {
         return (0, axis.size);
@@ -184,7 +184,7 @@ fn counted(axis: &Axis, case: u32) -> (u32, u32) {
 }
 
 /// The position that counts and is nearest to the mean.
-#[inline(always)]
+#[device_inline]
 fn nearest(begin: u32, end: u32, last: f32, mean: f32) -> f32 {
     let (first, final_) = (begin as f32, (end - 1) as f32);
     let guess = float::floor((last * 0.5 + mean).max(first).min(final_));

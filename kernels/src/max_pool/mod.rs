@@ -45,39 +45,39 @@ struct Maximum {
 
 impl Maximum {
     /// The maximum of nothing; `first` is the position that wins where all are minus infinity.
-    #[inline(always)]
+    #[device_inline]
     fn of_nothing(first: u32) -> Self {
         Self { value: f32::NEG_INFINITY, position: first }
     }
 
     /// Whether `value` is greater, or the first NaN: "not less or equal" is true of NaN too.
-    #[inline(always)]
+    #[device_inline]
     #[allow(clippy::neg_cmp_op_on_partial_ord)]
     fn loses_to(self, value: f32) -> bool {
         !(value <= self.value) & !self.value.is_nan()
     }
 
     /// The maximum of this and what comes after it.
-    #[inline(always)]
+    #[device_inline]
     fn or(self, value: f32, position: u32) -> Self {
         if self.loses_to(value) { Self { value, position } } else { self }
     }
 
     /// As [`or`](Self::or), of numbers.
-    #[inline(always)]
+    #[device_inline]
     fn or_greater(self, value: f32, position: u32) -> Self {
         if value > self.value { Self { value, position } } else { self }
     }
 
     /// As [`or`](Self::or) of numbers. With a NaN the value is one, and the position no matter.
-    #[inline(always)]
+    #[device_inline]
     fn or_number(self, other: Self) -> Self {
         let position = if other.value > self.value { other.position } else { self.position };
         Self { value: float::maximum(self.value, other.value), position }
     }
 
     /// As [`or`](Self::or), in any order: of equals, or of NaNs, that with the smaller position.
-    #[inline(always)]
+    #[device_inline]
     fn or_earlier(self, other: Self) -> Self {
         let same = (other.value == self.value) | (other.value.is_nan() & self.value.is_nan());
         if self.loses_to(other.value) | (same & (other.position < self.position)) { other } else { self }
@@ -86,7 +86,7 @@ impl Maximum {
 
 /// # Safety
 /// The module's; `maximum` gives that of the output's window, whose inputs' plane and channel begin at what it gets.
-#[inline(always)]
+#[device_inline]
 unsafe fn forward<T: Storage, L: Order, P: Position>(
     x: Global<T>,
     y: GlobalMut<T>,
@@ -112,7 +112,7 @@ unsafe fn forward<T: Storage, L: Order, P: Position>(
 
 /// # Safety
 /// The output exists.
-#[inline(always)]
+#[device_inline]
 unsafe fn store<T: Storage, P: Position>(
     y: GlobalMut<T>,
     indices: Option<GlobalMut<P>>,
@@ -132,7 +132,7 @@ unsafe fn store<T: Storage, P: Position>(
 ///
 /// # Safety
 /// The module's; the output exists.
-#[inline(always)]
+#[device_inline]
 unsafe fn any_window<T: Storage, L: Order>(window: Window<L>, x: Global<T>, row: u32, column: u32) -> Maximum {
     let ([height, width], [size_down, size_right]) = (window.input, window.size);
     let (down, right) = (window.first_inside(0, row), window.first_inside(1, column));

@@ -107,7 +107,7 @@ pub unsafe fn max_pool_forward_quads<T: Paired, const SIZE: usize, const PADDING
 }
 
 /// Calls `f` with each number below `count` if this is so: for what is seldom so, by one piece of code for all.
-#[inline(always)]
+#[device_inline]
 fn for_each_if(is: bool, count: u32, f: impl Fn(u32)) {
     let mut left = if is { (1u32 << count) - 1 } else { 0 };
     while left != 0 {
@@ -117,13 +117,13 @@ fn for_each_if(is: bool, count: u32, f: impl Fn(u32)) {
 }
 
 /// A pair of this.
-#[inline(always)]
+#[device_inline]
 fn both(half: u32) -> u32 {
     half * 0x1_0001
 }
 
 /// Of a pair of windows' elements the first of the greatest and their positions, `first` for the first element, and the sums.
-#[inline(always)]
+#[device_inline]
 fn of_window<T: Paired, const SIZE: usize>(inputs: [[u32; SIZE]; SIZE], first: u32) -> (u32, u32, u32) {
     let (mut greatest, mut position, mut sum) = (inputs[0][0], first, inputs[0][0]);
     unrolled!(I in [0 1 2] { unrolled!(J in [0 1 2] {

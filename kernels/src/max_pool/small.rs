@@ -50,7 +50,7 @@ pub unsafe fn max_pool_forward_patch<T: Storage, const SIZE: usize, const PADDIN
 }
 
 /// The first of the greatest in a row of a window, by its column.
-#[inline(always)]
+#[device_inline]
 fn of_row<const SIZE: usize>(values: [f32; SIZE]) -> Maximum {
     let mut maximum = Maximum { value: values[0], position: 0 };
     unrolled!(J in [1 2] { if J < SIZE { maximum = maximum.or(values[J], J as u32); } });
@@ -58,7 +58,7 @@ fn of_row<const SIZE: usize>(values: [f32; SIZE]) -> Maximum {
 }
 
 /// The maximum of a window by those of its rows: of the first row that has the greatest.
-#[inline(always)]
+#[device_inline]
 fn of_window<const SIZE: usize>(window: &Window<Nhwc>, row: u32, column: u32, rows: [Maximum; SIZE]) -> Maximum {
     let mut maximum = rows[0];
     unrolled!(I in [1 2] {
@@ -178,19 +178,19 @@ pub(super) struct Seen {
 
 impl Seen {
     /// Of one number.
-    #[inline(always)]
+    #[device_inline]
     pub fn of(value: f32, position: u32) -> Self {
         Self { maximum: Maximum { value, position }, sum: value }
     }
 
     /// This and what comes after it.
-    #[inline(always)]
+    #[device_inline]
     pub fn or(self, value: f32, position: u32) -> Self {
         Self { maximum: self.maximum.or_greater(value, position), sum: self.sum + value }
     }
 
     /// Of a row of a window, by columns.
-    #[inline(always)]
+    #[device_inline]
     fn of_row<const SIZE: usize>(values: [f32; SIZE]) -> Self {
         let mut seen = Self::of(values[0], 0);
         unrolled!(J in [1 2] { if J < SIZE { seen = seen.or(values[J], J as u32); } });
@@ -198,7 +198,7 @@ impl Seen {
     }
 
     /// Of a window by its rows: of the first row that has the greatest.
-    #[inline(always)]
+    #[device_inline]
     fn of_window<const SIZE: usize>(rows: [Self; SIZE]) -> Self {
         let mut seen = rows[0];
         unrolled!(I in [1 2] {
@@ -213,7 +213,7 @@ impl Seen {
 
     /// Whether the window wants looking at again, by [`any_window`]: for a NaN, or where all are minus infinity, as is what lies
     /// outside.
-    #[inline(always)]
+    #[device_inline]
     pub fn again(self) -> bool {
         self.sum.is_nan() | (self.maximum.value == f32::NEG_INFINITY)
     }
@@ -223,7 +223,7 @@ impl Seen {
 ///
 /// # Safety
 /// As [`max_pool_forward_band`]'s; the output exists.
-#[inline(always)]
+#[device_inline]
 unsafe fn look_again<T: Storage>(x: Global<T>, window: &Window<Nchw>, bands: &Bands, row: u32, column: u32) -> Maximum {
     let span = bands.block.span();
     let plane = span.first_plane + bands.part(&span).plane;

@@ -14,14 +14,14 @@ struct Maxima {
 }
 
 impl Maxima {
-    #[inline(always)]
+    #[device_inline]
     fn of(&self, lane: usize) -> Maximum {
         Maximum { value: self.values[lane], position: self.positions[lane] }
     }
 }
 
 impl Found for Maxima {
-    #[inline(always)]
+    #[device_inline]
     unsafe fn put(self, lanes: usize, shared: Shared<f32>, at: u32, step: u32) {
         let places = shared.cast::<u32>();
         unrolled!(K in [0 1 2 3 4 5 6 7] {
@@ -35,7 +35,7 @@ impl Found for Maxima {
         });
     }
 
-    #[inline(always)]
+    #[device_inline]
     unsafe fn with(mut self, lanes: usize, shared: Shared<f32>, at: u32, step: u32) -> Self {
         let places = shared.cast::<u32>();
         unrolled!(K in [0 1 2 3 4 5 6 7] {

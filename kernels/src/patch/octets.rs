@@ -42,7 +42,7 @@ impl Patches {
 }
 
 /// `f` of each pair of an octet, by its number.
-#[inline(always)]
+#[device_inline]
 pub(crate) fn octet<T>(f: impl Fn(usize) -> T) -> [T; PAIRS] {
     [f(0), f(1), f(2), f(3)]
 }
@@ -53,7 +53,7 @@ pub(crate) fn octet<T>(f: impl Fn(usize) -> T) -> [T; PAIRS] {
 ///
 /// # Safety
 /// `dx` holds the window's inputs, and begins at a multiple of 16 bytes; the window is such.
-#[inline(always)]
+#[device_inline]
 pub(crate) unsafe fn gather<L: Copy, G: Copy, const SIZE: u32, const PADDING: u32>(
     dx: GlobalMut<u32>,
     window: &Window<Nhwc>,
@@ -116,7 +116,7 @@ pub(crate) unsafe fn gather<L: Copy, G: Copy, const SIZE: u32, const PADDING: u3
 }
 
 /// The sum of one, two or four pairs, in order, rounded once; of no other number.
-#[inline(always)]
+#[device_inline]
 pub(crate) fn sum_of_pairs<T: Paired>(pairs: [[Option<u32>; 2]; 2]) -> u32 {
     let sum_of_two = |a: Option<u32>, b: Option<u32>| match (a, b) {
         (Some(a), Some(b)) => Some(T::sum(a, b)),
@@ -139,7 +139,7 @@ pub(crate) fn sum_of_pairs<T: Paired>(pairs: [[Option<u32>; 2]; 2]) -> u32 {
 ///
 /// # Safety
 /// `x` holds the window's inputs, and begins at a multiple of 16 bytes; the window is such; `patches` are of its outputs.
-#[inline(always)]
+#[device_inline]
 pub(crate) unsafe fn each<W, const SIZE: usize, const PADDING: u32>(
     x: Global<u32>,
     window: &Window<Nhwc>,

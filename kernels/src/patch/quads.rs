@@ -77,7 +77,7 @@ impl Quads {
     }
 
     /// This thread's plane, its row and its place in that; none for threads past the last.
-    #[inline(always)]
+    #[device_inline]
     fn place(&self) -> Option<[u32; 3]> {
         let number = thread::block_idx_x() * BLOCK + thread::thread_idx_x();
         if number >= self.count {
@@ -95,7 +95,7 @@ impl Quads {
 ///
 /// # Safety
 /// `x` holds the window's inputs, of 16 bits, and begins at a multiple of 16 bytes; the window is such; `quads` are of it.
-#[inline(always)]
+#[device_inline]
 pub(crate) unsafe fn each<R: Copy, const SIZE: usize, const PADDING: u32>(
     x: Global<u16>,
     window: &Window<Nchw>,
@@ -175,7 +175,7 @@ pub(crate) struct Giving {
 ///
 /// # Safety
 /// `dx` holds the window's inputs, of 16 bits, and begins at a multiple of 16 bytes; `quads` are of the window's inputs.
-#[inline(always)]
+#[device_inline]
 pub(crate) unsafe fn gather<R, const PADDING: u32>(
     dx: GlobalMut<u32>,
     window: &Window<Nchw>,

@@ -161,7 +161,7 @@ pub unsafe fn prelu_backward_columns<T: Storage, A: Storage, const EACH: usize>(
 ///
 /// # Safety
 /// `from` holds them where the predicate is true, and they begin at a multiple of all together.
-#[inline(always)]
+#[device_inline]
 unsafe fn load_each<T: Storage, const EACH: usize>(from: Global<T>, predicate: bool, i: usize) -> [u32; 4] {
     // SAFETY: the caller's; elements are bits, two or four bytes of them.
     unsafe {
@@ -179,7 +179,7 @@ unsafe fn load_each<T: Storage, const EACH: usize>(from: Global<T>, predicate: b
 }
 
 /// The `EACH` elements of these words, as arithmetic takes them.
-#[inline(always)]
+#[device_inline]
 fn numbers<T: Storage, const EACH: usize>(words: [u32; 4]) -> [f32; EACH] {
     // SAFETY: the words hold as many elements, of which any bits are one.
     unsafe { core::mem::transmute_copy::<_, [T; EACH]>(&words) }.map(T::to_f32)
@@ -189,7 +189,7 @@ fn numbers<T: Storage, const EACH: usize>(words: [u32; 4]) -> [f32; EACH] {
 ///
 /// # Safety
 /// `out` holds them, and they begin at a multiple of all together.
-#[inline(always)]
+#[device_inline]
 unsafe fn put_each<T: Storage, const EACH: usize>(out: GlobalMut<T>, i: usize, mut result: [f32; EACH], beta: f32) {
     // SAFETY: the caller's.
     unsafe {

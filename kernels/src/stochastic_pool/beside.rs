@@ -58,7 +58,7 @@ pub struct Beside {
 unsafe impl KernelParam for Beside {}
 
 /// Rows of weights of so many rows of outputs.
-#[inline(always)]
+#[device_inline]
 fn lines_of(window: &Window<Nchw>, rows: u32) -> u32 {
     (rows - 1) * window.stride[0] + window.size[0]
 }
@@ -192,7 +192,7 @@ pub unsafe fn stochastic_pool_forward_beside<T: Storage, const SIZE: usize>(
 ///
 /// # Safety
 /// As the kernel's.
-#[inline(always)]
+#[device_inline]
 unsafe fn stage<T: Storage>(x: Global<T>, window: &Window<Nchw>, beside: &Beside, weights: Shared<f32>) {
     let (span, pitch, [height, width]) = (beside.block.span(), beside.pitch, window.input);
     let lines = lines_of(window, span.rows[1] - span.rows[0]);
@@ -242,7 +242,7 @@ unsafe fn stage<T: Storage>(x: Global<T>, window: &Window<Nchw>, beside: &Beside
 }
 
 /// The sums of threes, the last of what is left.
-#[inline(always)]
+#[device_inline]
 fn threes_of<const SIZE: usize>(of: [f32; MOST]) -> [f32; 4] {
     let mut threes = [0.0; 4];
     unrolled!(G in [0 1 2 3] {
@@ -254,7 +254,7 @@ fn threes_of<const SIZE: usize>(of: [f32; MOST]) -> [f32; 4] {
 
 /// How many of `SIZE` numbers there are up to which the sum, from `below` on, does not pass `until`, but for the last; and that sum. They
 /// add up to `threes`. Sums of what is not negative never fall: as many lie before as do not pass.
-#[inline(always)]
+#[device_inline]
 fn find<const SIZE: usize>(until: f32, mut below: f32, threes: [f32; 4], load: impl Fn(u32) -> f32) -> (u32, f32) {
     let (mut number, mut so_far) = (0, below);
     unrolled!(G in [0 1 2] {
@@ -290,7 +290,7 @@ impl Staged {
     ///
     /// # Safety
     /// The weights are there.
-    #[inline(always)]
+    #[device_inline]
     unsafe fn sum(&self, mut f: impl FnMut(u32, f32, f32) -> bool) -> f32 {
         let (mut sum, mut i) = (0.0, 0);
         while i < self.size {
@@ -313,7 +313,7 @@ impl Staged {
     ///
     /// # Safety
     /// The weights are there.
-    #[inline(always)]
+    #[device_inline]
     unsafe fn draw(&self, uniform: f32) -> Option<(u32, f32)> {
         // SAFETY: the caller's.
         unsafe {

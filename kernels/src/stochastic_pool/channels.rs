@@ -102,7 +102,7 @@ pub unsafe fn stochastic_pool_inference_octets<T: Paired, const SIZE: usize, con
 }
 
 /// The output's place, and the row-major index of its first channel; those of the next are a plane of outputs apart.
-#[inline(always)]
+#[device_inline]
 fn index_of(window: &Window<Nhwc>, place: Place) -> [u32; 2] {
     let [height, width] = window.output;
     let map = place.plane * window.channels + place.channel;
@@ -110,14 +110,14 @@ fn index_of(window: &Window<Nhwc>, place: Place) -> [u32; 2] {
 }
 
 /// The indices of four channels.
-#[inline(always)]
+#[device_inline]
 fn indices_of(first: u32, step: u32) -> [u32; 4] {
     [0, 1, 2, 3].map(|lane: u32| first.wrapping_add(lane.wrapping_mul(step)))
 }
 
 /// # Safety
 /// As [`stochastic_pool_forward_patch`]'s.
-#[inline(always)]
+#[device_inline]
 unsafe fn of_four<T: Storage, const SIZE: usize, const PADDING: u32>(
     x: Global<T>,
     y: GlobalMut<T>,
@@ -146,7 +146,7 @@ unsafe fn of_four<T: Storage, const SIZE: usize, const PADDING: u32>(
 
 /// # Safety
 /// As [`stochastic_pool_forward_octets`]'s.
-#[inline(always)]
+#[device_inline]
 unsafe fn of_eight<T: Paired, const SIZE: usize, const PADDING: u32>(
     x: Global<T>,
     y: GlobalMut<T>,
@@ -181,7 +181,7 @@ unsafe fn of_eight<T: Paired, const SIZE: usize, const PADDING: u32>(
 ///
 /// # Safety
 /// As the kernels'; the channel is `lane` past the place's, whose index is `first` and whose output is `output`.
-#[inline(always)]
+#[device_inline]
 #[allow(clippy::too_many_arguments, reason = "what a kernel has, and where it is")]
 unsafe fn look_again<T: Storage>(
     x: Global<T>,

@@ -26,7 +26,7 @@ pub(super) enum Weights {
 
 impl Weights {
     /// Where the sum of `a` is not finite.
-    #[inline(always)]
+    #[device_inline]
     pub fn where_not_finite(sum: f32, infinite: bool) -> Self {
         match (sum.is_nan(), infinite) {
             (true, _) => Self::Nan,
@@ -35,7 +35,7 @@ impl Weights {
         }
     }
 
-    #[inline(always)]
+    #[device_inline]
     pub fn of(self, x: f32) -> f32 {
         let chosen = |is: bool| if is { 1.0 } else { 0.0 };
         match self {
@@ -48,7 +48,7 @@ impl Weights {
 }
 
 /// `a`, written so that NaN stays.
-#[inline(always)]
+#[device_inline]
 pub(super) fn rectified(x: f32) -> f32 {
     if x <= 0.0 { 0.0 } else { x }
 }
@@ -71,7 +71,7 @@ pub(super) struct InMemory<T, L: Order> {
 }
 
 impl<T: Storage, L: Order> Source for InMemory<T, L> {
-    #[inline(always)]
+    #[device_inline]
     unsafe fn load(&self, row: u32, column: u32) -> f32 {
         let at = row as usize * self.window.input_line() + (column * self.window.pixel() + self.channel) as usize;
         // SAFETY: the caller's.
@@ -87,7 +87,7 @@ pub(super) struct InBand<T> {
 }
 
 impl<T: Storage> Source for InBand<T> {
-    #[inline(always)]
+    #[device_inline]
     unsafe fn load(&self, row: u32, column: u32) -> f32 {
         // SAFETY: the caller's; the band has all rows of its windows.
         unsafe { self.rows.load(self.rows.place(self.plane, row, column)) }.to_f32()
@@ -104,7 +104,7 @@ pub(super) struct Elements<L: Order, S: Source> {
 
 impl<L: Order, S: Source> Elements<L, S> {
     /// Calls `f` with the position and the element of each that is inside the image, in row-major order.
-    #[inline(always)]
+    #[device_inline]
     fn for_each(&self, mut f: impl FnMut(u32, f32)) {
         let Self { window, source, row, column } = *self;
         let columns = window.inside(1, column);
@@ -118,7 +118,7 @@ impl<L: Order, S: Source> Elements<L, S> {
         }
     }
 
-    #[inline(always)]
+    #[device_inline]
     fn sum(&self, weights: Weights) -> f32 {
         let mut sum = 0.0;
         self.for_each(|_, x| sum += weights.of(x));
@@ -126,7 +126,7 @@ impl<L: Order, S: Source> Elements<L, S> {
     }
 
     /// Calls `f` with the weights and their sum.
-    #[inline(always)]
+    #[device_inline]
     fn weighed<R>(&self, f: impl Fn(Weights, f32) -> R) -> R {
         let sum = self.sum(Weights::Plain);
         if sum < f32::INFINITY {
@@ -140,7 +140,7 @@ impl<L: Order, S: Source> Elements<L, S> {
 
     /// The position and the element at which the sum of the weights so far passes `uniform` of all of them; the last that
     /// has a weight, where rounding keeps it from that. Without any weight the position past the last, and 0.
-    #[inline(always)]
+    #[device_inline]
     pub fn draw(&self, uniform: f32) -> (u32, f32) {
         self.weighed(|weights, sum| {
             let (mut drawn, mut so_far, mut open) = ((self.window.size[0] * self.window.size[1], 0.0), 0.0, true);
@@ -160,7 +160,7 @@ impl<L: Order, S: Source> Elements<L, S> {
     ///
     /// # Safety
     /// `sums` has the places for as many rows as the window's, and they are this thread's.
-    #[inline(always)]
+    #[device_inline]
     pub unsafe fn draw_by_ends_of_rows(&self, uniform: f32, sums: Shared<f32>) -> (u32, f32) {
         let Self { window, source, row, column } = *self;
         let (columns, step) = (window.inside(1, column), thread::block_dim_x());
@@ -207,7 +207,7 @@ impl<L: Order, S: Source> Elements<L, S> {
     }
 
     /// `sum p_i a_i`.
-    #[inline(always)]
+    #[device_inline]
     pub fn mean(&self) -> f32 {
         self.weighed(|weights, sum| {
             if sum == 0.0 {
@@ -228,7 +228,7 @@ impl<L: Order, S: Source> Elements<L, S> {
 ///
 /// # Safety
 /// As [`stochastic_pool_forward_any`]'s.
-#[inline(always)]
+#[device_inline]
 pub(super) unsafe fn for_each_staged<T: Storage>(
     x: Global<T>,
     window: &Window<Nchw>,

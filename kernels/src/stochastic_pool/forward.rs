@@ -146,7 +146,7 @@ pub unsafe fn stochastic_pool_forward_pairs<T: Storage, const SIZE: usize, const
 }
 
 /// The window of an output of this thread's plane.
-#[inline(always)]
+#[device_inline]
 fn elements_of<T: Storage>(
     x: Global<T>,
     window: &Window<Nchw>,
@@ -214,7 +214,7 @@ struct Drawn {
 impl Drawn {
     /// As [`Elements::draw`]. Sums of what is not negative never fall: as many elements lie before the drawn one as have sums so
     /// far that do not pass.
-    #[inline(always)]
+    #[device_inline]
     #[allow(unused_assignments, reason = "the sum before what is past the last element, which unrolling leaves")]
     fn of<const SIZE: usize>(values: &[[f32; SIZE]; SIZE], uniform: f32) -> Self {
         let mut sums = [[0.0; SIZE]; SIZE];

@@ -26,7 +26,7 @@ pub(super) struct Four {
 }
 
 impl Four {
-    #[inline(always)]
+    #[device_inline]
     fn of(windows: [Given; TOGETHER]) -> Self {
         Self {
             values: windows.map(|window| window.value),
@@ -36,7 +36,7 @@ impl Four {
     }
 
     /// The positions, a byte each.
-    #[inline(always)]
+    #[device_inline]
     fn bytes(&self) -> u32 {
         let ([a, b, c, d], lower) = (self.positions, integer::bytes::<0x0040>);
         integer::bytes::<0x5410>(lower(a, b), lower(c, d))
@@ -93,7 +93,7 @@ pub(super) struct Draws {
 impl Draws {
     /// # Safety
     /// The module's.
-    #[inline(always)]
+    #[device_inline]
     pub unsafe fn new(indices: GlobalMut<u8>, state: Global<u64>) -> Self {
         // SAFETY: the caller's.
         let counter = unsafe { [state.load(state::SEED), state.load(state::OFFSET)] };
@@ -102,44 +102,44 @@ impl Draws {
 }
 
 impl Make for Draws {
-    #[inline(always)]
+    #[device_inline]
     fn of_weights<const SIZE: usize>(&self, indices: [u32; TOGETHER], weights: &Weights<SIZE>) -> Four {
         let of = |which: usize| Given::drawn(&weights[which], uniform_of(self.pass.number(indices[which])));
         Four::of([of(0), of(1), of(2), of(3)])
     }
 
-    #[inline(always)]
+    #[device_inline]
     fn of_elements<L: Order, S: Source>(&self, index: u32, elements: &Elements<L, S>) -> (u32, f32) {
         let [seed, offset] = self.counter;
         elements.draw(uniform(seed, offset, index.into()))
     }
 
-    #[inline(always)]
+    #[device_inline]
     unsafe fn store_if(&self, is: bool, output: usize, four: &Four, which: usize) {
         // SAFETY: the caller's.
         unsafe { self.indices.store_if(is, output, four.positions[which] as u8) };
     }
 
-    #[inline(always)]
+    #[device_inline]
     unsafe fn store_four(&self, number: usize, four: &Four) {
         // SAFETY: the caller's.
         unsafe { self.indices.cast().store(number, four.bytes()) };
     }
 
-    #[inline(always)]
+    #[device_inline]
     unsafe fn store_two(&self, is: bool, number: usize, four: &Four, first: usize) {
         let two = integer::bytes::<0x0040>(four.positions[first], four.positions[first + 1]);
         // SAFETY: the caller's.
         unsafe { self.indices.cast::<u16>().store_if(is, number, two as u16) };
     }
 
-    #[inline(always)]
+    #[device_inline]
     unsafe fn store_eight(&self, number: usize, fours: [&Four; 2]) {
         // SAFETY: the caller's.
         unsafe { self.indices.cast().store2(number * 2, Vec2::from(fours.map(Four::bytes))) };
     }
 
-    #[inline(always)]
+    #[device_inline]
     unsafe fn store(&self, output: usize, position: u32) {
         // SAFETY: the caller's.
         unsafe { self.indices.store(output, position as u8) };
@@ -151,30 +151,30 @@ impl Make for Draws {
 pub(super) struct Means;
 
 impl Make for Means {
-    #[inline(always)]
+    #[device_inline]
     fn of_weights<const SIZE: usize>(&self, _: [u32; TOGETHER], weights: &Weights<SIZE>) -> Four {
         let of = |which: usize| Given::mean(&weights[which]);
         Four::of([of(0), of(1), of(2), of(3)])
     }
 
-    #[inline(always)]
+    #[device_inline]
     fn of_elements<L: Order, S: Source>(&self, _: u32, elements: &Elements<L, S>) -> (u32, f32) {
         (0, elements.mean())
     }
 
-    #[inline(always)]
+    #[device_inline]
     unsafe fn store_if(&self, _: bool, _: usize, _: &Four, _: usize) {}
 
-    #[inline(always)]
+    #[device_inline]
     unsafe fn store_four(&self, _: usize, _: &Four) {}
 
-    #[inline(always)]
+    #[device_inline]
     unsafe fn store_two(&self, _: bool, _: usize, _: &Four, _: usize) {}
 
-    #[inline(always)]
+    #[device_inline]
     unsafe fn store_eight(&self, _: usize, _: [&Four; 2]) {}
 
-    #[inline(always)]
+    #[device_inline]
     unsafe fn store(&self, _: usize, _: u32) {}
 }
 
@@ -193,7 +193,7 @@ struct Given {
 impl Given {
     /// As [`Elements::draw`]. Sums of what is not negative never fall: as many elements lie before the drawn one as
     /// have sums so far that do not pass. Where none has a weight, no sum passes, and the last weight is the value.
-    #[inline(always)]
+    #[device_inline]
     fn drawn<const SIZE: usize>(weights: &[[f32; SIZE]; SIZE], uniform: f32) -> Self {
         let (sums, sum) = sums(weights);
         let until = uniform * sum;
@@ -213,7 +213,7 @@ impl Given {
     }
 
     /// As [`Elements::mean`].
-    #[inline(always)]
+    #[device_inline]
     fn mean<const SIZE: usize>(weights: &[[f32; SIZE]; SIZE]) -> Self {
         let (_, sum) = sums(weights);
         // Of sums near 1 the squares' sum is neither too large nor too small.
@@ -232,7 +232,7 @@ pub(super) const NEAR: f32 = (1u64 << 60) as f32;
 
 /// The reciprocal of a number near 1, off by less than two units in the last place: three of Newton's steps from one
 /// off by an eighth at most. No branch, where a division has one.
-#[inline(always)]
+#[device_inline]
 pub(super) fn reciprocal(x: f32) -> f32 {
     let mut reciprocal = f32::from_bits(0x7ef3_11c7u32.wrapping_sub(x.to_bits()));
     unrolled!(_STEP in [0 1 2] { reciprocal = float::fma(reciprocal, float::fma(-x, reciprocal, 1.0), reciprocal); });
@@ -240,7 +240,7 @@ pub(super) fn reciprocal(x: f32) -> f32 {
 }
 
 /// The sums of weights up to each, and of all.
-#[inline(always)]
+#[device_inline]
 fn sums<const SIZE: usize>(weights: &[[f32; SIZE]; SIZE]) -> ([[f32; SIZE]; SIZE], f32) {
     let (mut sums, mut sum) = ([[0.0; SIZE]; SIZE], 0.0);
     unrolled!(I in [0 1 2] { unrolled!(J in [0 1 2] {

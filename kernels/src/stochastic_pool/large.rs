@@ -83,7 +83,7 @@ impl Large {
     }
 
     /// Of the output with this number in memory.
-    #[inline(always)]
+    #[device_inline]
     fn place<L: Order>(&self, window: &Window<L>, number: u64) -> Place {
         let [width, height] = [window.output_line() as u32, window.output[0]];
         let line = divide(number, width, self.by_line);
@@ -95,13 +95,13 @@ impl Large {
 }
 
 /// All outputs.
-#[inline(always)]
+#[device_inline]
 fn outputs<L: Order>(window: &Window<L>) -> u64 {
     window.output_plane(window.planes) as u64
 }
 
 /// `number / divisor`, by the divider where it can.
-#[inline(always)]
+#[device_inline]
 fn divide(number: u64, divisor: u32, divider: Divider) -> u64 {
     if number < 1 << 31 {
         divider.divide(number as u32) as u64
@@ -167,7 +167,7 @@ pub unsafe fn stochastic_pool_inference_large<T: Storage, L: Order>(
 ///
 /// # Safety
 /// As [`stochastic_pool_forward_large`]'s.
-#[inline(always)]
+#[device_inline]
 unsafe fn for_each_share<T: Storage, L: Order>(
     x: Global<T>,
     window: &Window<L>,
@@ -220,7 +220,7 @@ struct Share<T, L: Order> {
 impl<T: Storage, L: Order> Share<T, L> {
     /// # Safety
     /// The output exists, and `x` has its image; `sums` has a place for each row inside it.
-    #[inline(always)]
+    #[device_inline]
     unsafe fn new(
         x: Global<T>,
         window: &Window<L>,
@@ -248,7 +248,7 @@ impl<T: Storage, L: Order> Share<T, L> {
 
     /// Calls `f` with the number and the value of each element of a row inside the image, in order, eight on their way before the
     /// first is used, until it says not to go on; and with zeros past the last.
-    #[inline(always)]
+    #[device_inline]
     fn for_each(&self, row: u32, mut f: impl FnMut(u32, f32) -> bool) {
         let (pixel, width, zero) = (self.window.pixel(), self.inside[1], T::from_f32(0.0));
         // SAFETY: the row is inside the image, and what is loaded too.
@@ -280,7 +280,7 @@ impl<T: Storage, L: Order> Share<T, L> {
 
     /// The sum of what `of` gives for the window's elements, and nothing for zero: rows' sums in their order. The sums up to the end
     /// of each row stay where they are. All threads of the block know the sum, and wait for each other.
-    #[inline(always)]
+    #[device_inline]
     fn total(&self, of: impl Fn(f32) -> f32) -> f32 {
         let rows = self.inside[0];
         let mut row = self.taker;
@@ -318,14 +318,14 @@ impl<T: Storage, L: Order> Share<T, L> {
     }
 
     /// The sum of so many rows, at least one.
-    #[inline(always)]
+    #[device_inline]
     fn up_to(&self, rows: u32) -> f32 {
         // SAFETY: a row has a place, and all threads are past the barrier after it was written.
         unsafe { self.sums.load((rows - 1) << self.outs) }
     }
 
     /// How the window's elements are weighed, and the weights' sum, which is finite. All threads have read it when this returns.
-    #[inline(always)]
+    #[device_inline]
     fn weighed(&self) -> (Weights, f32) {
         let sum = self.total(rectified);
         let is_finite = sum < f32::INFINITY;
@@ -342,7 +342,7 @@ impl<T: Storage, L: Order> Share<T, L> {
 
     /// The position and the element at which the sum of the weights so far passes `uniform` of all of them; the last that has a
     /// weight, where rounding keeps it from that. Without any weight the position past the last, and 0.
-    #[inline(always)]
+    #[device_inline]
     fn draw(&self, uniform: f32, weights: Weights, sum: f32) -> (u32, f32) {
         let [[i, j], [_, columns]] = [self.first, self.window.size];
         if sum == 0.0 {
@@ -375,7 +375,7 @@ impl<T: Storage, L: Order> Share<T, L> {
     }
 
     /// `sum p_i a_i`, as [`Elements::mean`](super::elements::Elements::mean).
-    #[inline(always)]
+    #[device_inline]
     fn mean(&self) -> f32 {
         let (weights, sum) = self.weighed();
         let scale = if sum < 1.0 / FAR { FAR } else { 1.0 };

@@ -66,14 +66,14 @@ pub const fn by_rows(size: [u32; 2]) -> bool {
 pub const SMALL: f32 = 1.0 / (1u64 << 32) as f32;
 
 /// The number that output `index` is drawn by.
-#[inline(always)]
+#[device_inline]
 fn uniform(seed: u64, offset: u64, index: u64) -> f32 {
     let [number, ..] = philox::numbers(seed, offset, index);
     uniform_of(number)
 }
 
 /// 24 bits of a number, from 0 to below 1: exact.
-#[inline(always)]
+#[device_inline]
 fn uniform_of(number: u32) -> f32 {
     (number >> 8) as f32 * (1.0 / (1 << 24) as f32)
 }

@@ -69,14 +69,14 @@ impl Fours {
     }
 
     /// This thread's number; none for threads past the last.
-    #[inline(always)]
+    #[device_inline]
     fn number(&self) -> Option<u32> {
         let number = thread::block_idx_x() * ROWS_BLOCK + thread::thread_idx_x();
         if number < self.count { Some(number) } else { None }
     }
 
     /// The plane, the row and the place in that, of a number.
-    #[inline(always)]
+    #[device_inline]
     fn place(&self, number: u32) -> [u32; 3] {
         let line = self.by[1].divide(number);
         let plane = self.by[0].divide(line);
@@ -190,7 +190,7 @@ pub unsafe fn stochastic_pool_inference_columns<T: Weighed, const SIZE: usize>(
 
 /// # Safety
 /// As [`stochastic_pool_forward_fours`]'s.
-#[inline(always)]
+#[device_inline]
 unsafe fn of_a_row<T: Weighed, const SIZE: usize, const PADDING: u32>(
     x: Global<T>,
     y: GlobalMut<T>,
@@ -249,7 +249,7 @@ unsafe fn of_a_row<T: Weighed, const SIZE: usize, const PADDING: u32>(
 
 /// # Safety
 /// As [`stochastic_pool_forward_squares`]'s.
-#[inline(always)]
+#[device_inline]
 unsafe fn of_squares<T: Weighed, const SIZE: usize>(
     x: Global<T>,
     y: GlobalMut<T>,
@@ -309,7 +309,7 @@ unsafe fn of_squares<T: Weighed, const SIZE: usize>(
 
 /// # Safety
 /// As [`stochastic_pool_forward_columns`]'s.
-#[inline(always)]
+#[device_inline]
 unsafe fn of_columns<T: Weighed, const SIZE: usize>(
     x: Global<T>,
     y: GlobalMut<T>,
@@ -361,7 +361,7 @@ unsafe fn of_columns<T: Weighed, const SIZE: usize>(
 }
 
 /// Four windows of what is at their positions.
-#[inline(always)]
+#[device_inline]
 pub(super) fn windows<const SIZE: usize>(at: impl Fn(usize, usize, usize) -> f32) -> Weights<SIZE> {
     let mut windows = [[[0.0; SIZE]; SIZE]; 4];
     unrolled!(K in [0 1 2 3] { unrolled!(I in [0 1 2] { unrolled!(J in [0 1 2] {
@@ -374,7 +374,7 @@ pub(super) fn windows<const SIZE: usize>(at: impl Fn(usize, usize, usize) -> f32
 ///
 /// # Safety
 /// The output exists.
-#[inline(always)]
+#[device_inline]
 unsafe fn elements_of<T: Storage>(
     x: Global<T>,
     window: &Window<Nchw>,

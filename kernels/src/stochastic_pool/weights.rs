@@ -52,7 +52,7 @@ pub trait Weighed: Storage {
     unsafe fn store_four(y: GlobalMut<Self>, number: usize, values: [f32; 4]);
 
     /// The weight of one.
-    #[inline(always)]
+    #[device_inline]
     fn weight(self) -> f32 {
         float::maximum(self.to_f32(), 0.0)
     }
@@ -63,48 +63,48 @@ impl Weighed for f32 {
     type Four = Vec4<f32>;
     type Two = Vec2<f32>;
 
-    #[inline(always)]
+    #[device_inline]
     unsafe fn load_eight(x: Global<Self>, inside: bool, number: usize) -> Self::Eight {
         let zeros = Vec4::splat(0.0);
         // SAFETY: the caller's.
         [0, 4].map(|from| unsafe { x.load4_if(inside, number.wrapping_mul(8).wrapping_add(from), zeros) })
     }
 
-    #[inline(always)]
+    #[device_inline]
     unsafe fn load_four(x: Global<Self>) -> Self::Four {
         // SAFETY: the caller's.
         unsafe { x.load4(0) }
     }
 
-    #[inline(always)]
+    #[device_inline]
     unsafe fn load_two(x: Global<Self>) -> Self::Two {
         // SAFETY: the caller's.
         unsafe { x.load2(0) }
     }
 
-    #[inline(always)]
+    #[device_inline]
     fn of_eight(eight: Self::Eight) -> [f32; 8] {
         let [[a, b, c, d], [e, f, g, h]] = eight.map(Self::of_four);
         [a, b, c, d, e, f, g, h]
     }
 
-    #[inline(always)]
+    #[device_inline]
     fn of_four(four: Self::Four) -> [f32; 4] {
         four.to_array().map(Self::weight)
     }
 
-    #[inline(always)]
+    #[device_inline]
     fn of_two(Vec2 { x, y }: Self::Two) -> [f32; 2] {
         [x, y].map(Self::weight)
     }
 
-    #[inline(always)]
+    #[device_inline]
     unsafe fn store_two(y: GlobalMut<Self>, number: usize, values: [f32; 2]) {
         // SAFETY: the caller's.
         unsafe { y.store2(number * 2, Vec2::from(values)) }
     }
 
-    #[inline(always)]
+    #[device_inline]
     unsafe fn store_four(y: GlobalMut<Self>, number: usize, values: [f32; 4]) {
         // SAFETY: the caller's.
         unsafe { y.store4(number * 4, Vec4::from(values)) }
@@ -118,48 +118,48 @@ macro_rules! of_pairs {
             type Four = Vec2<u32>;
             type Two = u32;
 
-            #[inline(always)]
+            #[device_inline]
             unsafe fn load_eight(x: Global<Self>, inside: bool, number: usize) -> Self::Eight {
                 // SAFETY: the caller's.
                 unsafe { x.cast::<u32>().load4_if(inside, number.wrapping_mul(4), Vec4::splat(0)) }.to_array()
             }
 
-            #[inline(always)]
+            #[device_inline]
             unsafe fn load_four(x: Global<Self>) -> Self::Four {
                 // SAFETY: the caller's.
                 unsafe { x.cast::<u32>().load2(0) }
             }
 
-            #[inline(always)]
+            #[device_inline]
             unsafe fn load_two(x: Global<Self>) -> Self::Two {
                 // SAFETY: the caller's.
                 unsafe { x.cast::<u32>().load(0) }
             }
 
-            #[inline(always)]
+            #[device_inline]
             fn of_two(two: Self::Two) -> [f32; 2] {
                 of_pair::<Self>(two)
             }
 
-            #[inline(always)]
+            #[device_inline]
             unsafe fn store_two(y: GlobalMut<Self>, number: usize, values: [f32; 2]) {
                 // SAFETY: the caller's.
                 unsafe { y.cast::<u32>().store(number, Self::join(values)) }
             }
 
-            #[inline(always)]
+            #[device_inline]
             fn of_eight(eight: Self::Eight) -> [f32; 8] {
                 let [[a, b], [c, d], [e, f], [g, h]] = eight.map(of_pair::<Self>);
                 [a, b, c, d, e, f, g, h]
             }
 
-            #[inline(always)]
+            #[device_inline]
             fn of_four(four: Self::Four) -> [f32; 4] {
                 let [[a, b], [c, d]] = four.to_array().map(of_pair::<Self>);
                 [a, b, c, d]
             }
 
-            #[inline(always)]
+            #[device_inline]
             unsafe fn store_four(y: GlobalMut<Self>, number: usize, [a, b, c, d]: [f32; 4]) {
                 // SAFETY: the caller's.
                 unsafe { y.cast().store2(number * 2, Vec2::new(Self::join([a, b]), Self::join([c, d]))) }
@@ -170,7 +170,7 @@ macro_rules! of_pairs {
 of_pairs!(f16 bf16);
 
 /// The weights of a pair.
-#[inline(always)]
+#[device_inline]
 pub(super) fn of_pair<T: Paired>(pair: u32) -> [f32; 2] {
     T::split(T::rectified(pair))
 }

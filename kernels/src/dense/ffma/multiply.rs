@@ -20,7 +20,7 @@ pub type Sums = [[f32; 16]; 8];
 /// # Safety
 /// The module `dense`'s; all sizes are at least 1; the maps are of the operands, with the boxes of
 /// [`operand_box`](super::operand_box).
-#[inline(always)]
+#[device_inline]
 pub unsafe fn product<const PLAIN: bool>(maps: [TensorMap; 2], store: Store) {
     let ring = Ring::new();
     let first = thread::thread_idx_x() == 0;
@@ -114,7 +114,7 @@ impl Fragments {
     ///
     /// # Safety
     /// The operands' stage is full; so for the next ones.
-    #[inline(always)]
+    #[device_inline]
     unsafe fn load(operands: Operands, depth: u32) -> Self {
         // SAFETY: the caller's; inside the stage.
         unsafe {
@@ -125,14 +125,14 @@ impl Fragments {
         }
     }
 
-    #[inline(always)]
+    #[device_inline]
     unsafe fn load_rows(operands: Operands, depth: u32) -> [Vec4<f32>; 2] {
         let at = depth * ROWS;
         // SAFETY: the caller's.
         unsafe { [operands.rows.load4(at), operands.rows.load4(at + Lane::ROWS_APART)] }
     }
 
-    #[inline(always)]
+    #[device_inline]
     unsafe fn load_quad(operands: Operands, depth: u32, quad: u32) -> Vec4<f32> {
         // SAFETY: the caller's.
         unsafe { operands.columns.load4(depth * COLUMNS + quad * QUADS_APART) }
@@ -142,7 +142,7 @@ impl Fragments {
     ///
     /// # Safety
     /// As [`Fragments::load`], of both operands; they are the first ones'.
-    #[inline(always)]
+    #[device_inline]
     unsafe fn multiply(&mut self, sums: &mut Sums, operands: Operands, next: Operands) {
         // SAFETY: the caller's.
         unsafe {
@@ -157,7 +157,7 @@ impl Fragments {
     ///
     /// # Safety
     /// As [`Fragments::load`].
-    #[inline(always)]
+    #[device_inline]
     unsafe fn multiply_one(&mut self, sums: &mut Sums, next: Operands, depth: u32) {
         let Self { rows: [low, high], columns } = *self;
         // A row's sums, and back again the next one's: the last column's element is the next row's first.

@@ -36,7 +36,7 @@ pub struct Order {
 }
 
 impl Order {
-    #[inline(always)]
+    #[device_inline]
     pub fn new(work: Work) -> Self {
         let block = thread::block_idx_x();
         let [slice, end] = work.share_of(block);
@@ -44,7 +44,7 @@ impl Order {
     }
 
     /// The block's next tile or piece: the same ones in the same order in every thread.
-    #[inline(always)]
+    #[device_inline]
     pub fn next(&mut self) -> Option<Tile> {
         let each = self.work.slices();
         let (number, first, slices);
@@ -64,34 +64,34 @@ impl Order {
 }
 
 /// The number of a block's piece: of its share's last tile, which it begins, or of its first, which another began.
-#[inline(always)]
+#[device_inline]
 pub fn piece(block: u32, begins: bool) -> u32 {
     2 * block + u32::from(begins)
 }
 
 impl Work {
     /// Slices of a tile.
-    #[inline(always)]
+    #[device_inline]
     pub fn slices(self) -> u32 {
         self.depth.div_ceil(DEPTH)
     }
 
     /// Begin and end of a block's share, counted in slices of all shared tiles.
-    #[inline(always)]
+    #[device_inline]
     pub fn share_of(self, block: u32) -> [u32; 2] {
         let begin = block * self.share + block.min(self.more);
         [begin, begin + self.share + u32::from(block < self.more)]
     }
 
     /// The block whose share has a slice.
-    #[inline(always)]
+    #[device_inline]
     pub fn block_of(self, slice: u32) -> u32 {
         let longer = self.more * (self.share + 1);
         if slice < longer { divide(slice, self.share + 1).0 } else { self.more + divide(slice - longer, self.share).0 }
     }
 
     /// The first row and column of a tile.
-    #[inline(always)]
+    #[device_inline]
     pub fn place(self, number: u32) -> [u32; 2] {
         let (down, across) = (self.rows.div_ceil(ROWS), self.columns.div_ceil(COLUMNS));
         let (group, within) = divide(number, GROUP * across);

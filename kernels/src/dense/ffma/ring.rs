@@ -17,7 +17,7 @@ pub struct Ring {
 }
 
 impl Ring {
-    #[inline(always)]
+    #[device_inline]
     pub fn new() -> Self {
         let shared = dynamic_shared::<f32>();
         // SAFETY: inside the block's shared memory.
@@ -28,7 +28,7 @@ impl Ring {
     ///
     /// # Safety
     /// One thread, once; the block's barrier comes before their use.
-    #[inline(always)]
+    #[device_inline]
     pub unsafe fn init(self) {
         let mut stage = 0;
         while stage < STAGES {
@@ -43,21 +43,21 @@ impl Ring {
     }
 
     /// A stage: the rows' slice, and then the columns'.
-    #[inline(always)]
+    #[device_inline]
     pub fn stage(self, stage: u32) -> Shared<f32> {
         // SAFETY: there are so many stages.
         unsafe { self.shared.offset(stage * STAGE) }
     }
 
     /// The barrier at which the stage's bytes arrive.
-    #[inline(always)]
+    #[device_inline]
     pub fn full(self, stage: u32) -> MBarrier {
         // SAFETY: there are two barriers a stage.
         MBarrier::at(unsafe { self.barriers.offset(stage) })
     }
 
     /// The barrier at which warps arrive that are done with the stage.
-    #[inline(always)]
+    #[device_inline]
     pub fn empty(self, stage: u32) -> MBarrier {
         // SAFETY: there are two barriers a stage.
         MBarrier::at(unsafe { self.barriers.offset(STAGES + stage) })
@@ -76,14 +76,14 @@ impl Place {
     pub const START: Self = Self { stage: 0, parity: 0 };
 
     /// The next one.
-    #[inline(always)]
+    #[device_inline]
     pub fn next(self) -> Self {
         let last = self.stage + 1 == STAGES;
         Self { stage: if last { 0 } else { self.stage + 1 }, parity: if last { self.parity ^ 1 } else { self.parity } }
     }
 
     /// The stage before this one.
-    #[inline(always)]
+    #[device_inline]
     pub fn before(self) -> u32 {
         if self.stage == 0 { STAGES - 1 } else { self.stage - 1 }
     }
@@ -100,7 +100,7 @@ pub struct Copier {
 }
 
 impl Copier {
-    #[inline(always)]
+    #[device_inline]
     pub fn new(ring: Ring, maps: [TensorMap; 2], order: Order) -> Self {
         let tile = Tile { place: [0; 2], depth: 0, slices: 0, piece: 0 };
         Self { ring, maps, order, tile, place: Place::START }
@@ -110,7 +110,7 @@ impl Copier {
     ///
     /// # Safety
     /// One thread; the protocol of the module above.
-    #[inline(always)]
+    #[device_inline]
     pub unsafe fn bring(&mut self) {
         if self.tile.slices == 0 {
             match self.order.next() {

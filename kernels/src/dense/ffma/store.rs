@@ -28,7 +28,7 @@ impl Lane {
     /// How far the second four of its rows are from the first.
     pub const ROWS_APART: u32 = 16;
 
-    #[inline(always)]
+    #[device_inline]
     pub fn this() -> Self {
         let (lane, warp) = (thread::thread_idx_x() % warp::WARP_SIZE, thread::thread_idx_x() / warp::WARP_SIZE);
         let row = warp / ACROSS * (2 * Self::ROWS_APART) + lane / 8 * 4;
@@ -36,7 +36,7 @@ impl Lane {
     }
 
     /// Its row `i` of eight.
-    #[inline(always)]
+    #[device_inline]
     fn row_of(self, i: u32) -> u32 {
         self.row + i / 4 * Self::ROWS_APART + i % 4
     }
@@ -52,7 +52,7 @@ pub struct Store {
 }
 
 /// Where this thread's quad of a row is among the pieces.
-#[inline(always)]
+#[device_inline]
 fn place_of(piece: u32, row: u32, quad: u32) -> usize {
     4 * (((piece * LANE_ROWS + row) * QUADS + quad) * BLOCK + thread::thread_idx_x()) as usize
 }
@@ -62,7 +62,7 @@ impl Store {
     ///
     /// # Safety
     /// The module's contract.
-    #[inline(always)]
+    #[device_inline]
     pub unsafe fn put<const PLAIN: bool>(&self, mut sums: Sums, tile: Tile, lane: Lane) {
         let Self { epilogue, pieces, work } = *self;
         let Work { rows, columns, .. } = work;
@@ -100,7 +100,7 @@ impl Store {
 ///
 /// # Safety
 /// [`dense_finish_ffma`](super::dense_finish_ffma)'s.
-#[inline(always)]
+#[device_inline]
 pub unsafe fn finish(epilogue: Epilogue<f32>, pieces: Global<f32>, work: Work, blocks: u32) {
     let (tile, r) = (thread::block_idx_x(), thread::block_idx_y());
     let (begin, end) = (tile * work.slices(), (tile + 1) * work.slices());

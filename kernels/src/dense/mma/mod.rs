@@ -111,7 +111,7 @@ type Row = [[f32; 4]; 8];
 type Fragment = [u32; 4];
 
 /// The first row and column of the block's tile.
-#[inline(always)]
+#[device_inline]
 fn first_of_tile<const TILE: u32>(shape: Shape) -> [u32; 2] {
     let (down, across) = (shape.rows.div_ceil(rows(TILE)), shape.columns.div_ceil(columns(TILE)));
     let (group, within) = divide(thread::block_idx_x(), GROUP * across);
@@ -127,7 +127,7 @@ fn first_of_tile<const TILE: u32>(shape: Shape) -> [u32; 2] {
 ///
 /// # Safety
 /// The module `dense`'s; what rows in memory are of, the operands' depth or their extents, is a multiple of [`PIECE`].
-#[inline(always)]
+#[device_inline]
 pub(super) unsafe fn product<T: Half, const TILE: u32, const A_DEPTH_INNER: bool, const B_DEPTH_INNER: bool>(
     a: Global<T>,
     b: Global<T>,
@@ -230,7 +230,7 @@ pub(super) unsafe fn product<T: Half, const TILE: u32, const A_DEPTH_INNER: bool
 ///
 /// # Safety
 /// [`Operand::copy`]'s, of both.
-#[inline(always)]
+#[device_inline]
 unsafe fn copy<T: Half, const TILE: u32, const A_DEPTH_INNER: bool, const B_DEPTH_INNER: bool>(
     a: &Operand<T, TILE, true, A_DEPTH_INNER>,
     b: &Operand<T, TILE, false, B_DEPTH_INNER>,
@@ -255,7 +255,7 @@ unsafe fn copy<T: Half, const TILE: u32, const A_DEPTH_INNER: bool, const B_DEPT
 }
 
 /// Until the next slice is whole, for all threads.
-#[inline(always)]
+#[device_inline]
 fn wait_for_next<const TILE: u32>() {
     if stages(TILE) == 2 {
         cp_async_wait::<0>();
@@ -269,7 +269,7 @@ fn wait_for_next<const TILE: u32>() {
 ///
 /// # Safety
 /// All lanes together.
-#[inline(always)]
+#[device_inline]
 unsafe fn multiply<T: Half, const BACKWARDS: bool>(rows: Fragment, columns: Fragment, sums: &mut Row, group: usize) {
     let [x, y, next_x, next_y] = columns;
     // SAFETY: the caller's.

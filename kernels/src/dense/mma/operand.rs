@@ -45,7 +45,7 @@ impl<T: Half, const TILE: u32, const ROWS: bool, const DEPTH_INNER: bool> Operan
     pub const PIECES: usize = (Self::SIDE * depth(TILE) / PIECE / block(TILE)) as usize;
 
     /// Where piece `piece` of row `row` of a slice, or of a box of it, is.
-    #[inline(always)]
+    #[device_inline]
     fn place(row: u32, piece: u32) -> u32 {
         // Two rows of 64 bytes are all banks, of 128 bytes one.
         let swap = if Self::ROW == 32 { row / 2 % 4 } else { row % 8 };
@@ -53,7 +53,7 @@ impl<T: Half, const TILE: u32, const ROWS: bool, const DEPTH_INNER: bool> Operan
     }
 
     /// Where the fragment that begins so far across, a multiple of 32, has this lane's row, at depth 0.
-    #[inline(always)]
+    #[device_inline]
     fn fragment(across: u32) -> u32 {
         let lane = thread::thread_idx_x() % warp::WARP_SIZE;
         // Lane 8j + r names row r of matrix j. Of the rows' fragments matrix 1 is that 8 across, 2 that 8 deep, as a product
@@ -69,7 +69,7 @@ impl<T: Half, const TILE: u32, const ROWS: bool, const DEPTH_INNER: bool> Operan
     }
 
     /// For the tile that begins at `first`, the part that begins `part` on, and the depths from `begin` up to `end`.
-    #[inline(always)]
+    #[device_inline]
     pub fn new(source: Global<T>, first: u32, part: u32, extent: u32, [begin, end]: [u32; 2], full_depth: u32) -> Self {
         let thread = thread::thread_idx_x();
         let pieces = Self::ROW / PIECE;
@@ -97,7 +97,7 @@ impl<T: Half, const TILE: u32, const ROWS: bool, const DEPTH_INNER: bool> Operan
     ///
     /// # Safety
     /// `source` holds the matrix; no thread uses the slice before the copies have been waited for.
-    #[inline(always)]
+    #[device_inline]
     pub unsafe fn copy(&self, slice: Shared<T>, piece: usize) {
         let passes = Self::PASSES as usize;
         let (over, pass) = (piece / passes, piece % passes);
@@ -116,14 +116,14 @@ impl<T: Half, const TILE: u32, const ROWS: bool, const DEPTH_INNER: bool> Operan
     }
 
     /// On to the slice that begins at `depth`.
-    #[inline(always)]
+    #[device_inline]
     pub fn advance(&mut self, depth: u32) {
         self.at += self.step;
         self.look(depth);
     }
 
     /// How far the slice that begins at `depth` goes on, in each pass.
-    #[inline(always)]
+    #[device_inline]
     fn look(&mut self, depth: u32) {
         unrolled!(P in [0 1 2 3] {
             if P < Self::PASSES as usize && depth + P as u32 * Self::BETWEEN * u32::from(!DEPTH_INNER) >= self.end {
@@ -136,7 +136,7 @@ impl<T: Half, const TILE: u32, const ROWS: bool, const DEPTH_INNER: bool> Operan
     ///
     /// # Safety
     /// All lanes together; the slice is whole, and nobody writes it.
-    #[inline(always)]
+    #[device_inline]
     pub unsafe fn load(&self, slice: Shared<T>, step: usize, group: usize) -> Fragment {
         let (step, group) = (step as u32, group as u32);
         // What is added to a piece's number goes into its swapped number by `xor`: neither carries.

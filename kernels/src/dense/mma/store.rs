@@ -11,7 +11,7 @@ use super::{Row, groups, part};
 ///
 /// # Safety
 /// All lanes together; nobody uses `shared`, which has room for 16 rows of each warp; the module's contract.
-#[inline(always)]
+#[device_inline]
 pub(super) unsafe fn put<T: Half, const TILE: u32>(
     shared: Shared<f32>,
     [first_row, first_column]: [u32; 2],

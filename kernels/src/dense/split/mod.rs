@@ -164,7 +164,7 @@ pub unsafe fn dense_split(
 ///
 /// # Safety
 /// [`dense_split`]'s, of this matrix.
-#[inline(always)]
+#[device_inline]
 unsafe fn split(source: Global<f32>, parts: GlobalMut<u32>, sizes: Sizes) -> bool {
     let Sizes { rows, columns } = sizes;
     let part = sizes.padded();
@@ -226,7 +226,7 @@ unsafe fn split(source: Global<f32>, parts: GlobalMut<u32>, sizes: Sizes) -> boo
 }
 
 /// What bf16 holds of four numbers, as two words, and what it leaves of them.
-#[inline(always)]
+#[device_inline]
 fn take(values: Vec4<f32>) -> ([u32; 2], Vec4<f32>) {
     let words = [(values.x, values.y), (values.z, values.w)].map(|(low, high)| float::f32_to_bf16_pair(low, high));
     let [a, b] = words.map(|word| [word << 16, word & 0xffff_0000].map(f32::from_bits));

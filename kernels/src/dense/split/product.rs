@@ -54,7 +54,7 @@ pub struct Parts {
 /// # Safety
 /// The module `dense`'s; all sizes are at least 1; the maps are of the operands' parts as one matrix, their boxes those of
 /// [`operand_box`](super::super::wgmma::operand_box), pieces swapped within 128 bytes.
-#[inline(always)]
+#[device_inline]
 pub unsafe fn product<const A_DEPTH_INNER: bool, const B_DEPTH_INNER: bool, const OPERANDS: u32>(
     [a, b]: [Parts; 2],
     refusals: Global<u32>,
@@ -104,7 +104,7 @@ pub unsafe fn product<const A_DEPTH_INNER: bool, const B_DEPTH_INNER: bool, cons
 ///
 /// # Safety
 /// `slice` is the part's place in a stage that nobody uses, the barrier that stage's.
-#[inline(always)]
+#[device_inline]
 unsafe fn bring<const SIDE: u32, const DEPTH_INNER: bool>(
     slice: Shared<bf16>,
     operand: Parts,
@@ -129,7 +129,7 @@ unsafe fn bring<const SIDE: u32, const DEPTH_INNER: bool>(
 ///
 /// # Safety
 /// One thread; the protocol of the module above.
-#[inline(always)]
+#[device_inline]
 unsafe fn copy<const A_DEPTH_INNER: bool, const B_DEPTH_INNER: bool>(
     ring: Ring,
     [a, b]: [Parts; 2],
@@ -183,7 +183,7 @@ impl<const A_DEPTH_INNER: bool, const B_DEPTH_INNER: bool> Multiplier<A_DEPTH_IN
     ///
     /// # Safety
     /// As `wgmma`'s; both stages are full.
-    #[inline(always)]
+    #[device_inline]
     unsafe fn products(&self, sums: &mut Sums, a: u32, b: u32, add: bool) {
         let a = self.a.offset(2 * a * STAGE);
         let b = self.b.offset(2 * b * STAGE);
@@ -205,7 +205,7 @@ impl<const A_DEPTH_INNER: bool, const B_DEPTH_INNER: bool> Multiplier<A_DEPTH_IN
     ///
     /// # Safety
     /// It is, and so it says once.
-    #[inline(always)]
+    #[device_inline]
     unsafe fn done(&self, stage: u32) {
         if self.is_first_lane {
             // SAFETY: the caller's.
@@ -217,7 +217,7 @@ impl<const A_DEPTH_INNER: bool, const B_DEPTH_INNER: bool> Multiplier<A_DEPTH_IN
     ///
     /// # Safety
     /// All threads of the warpgroup together; the module's protocol.
-    #[inline(always)]
+    #[device_inline]
     unsafe fn slice(&mut self, sums: &mut Sums, before: &mut Sums, total: &mut Total, is_first: bool) {
         let (low, parity) = stages_of(self.number);
         // The same in all lanes already. Taken from one of them it is new in each slice: else all descriptors of either half of
@@ -259,7 +259,7 @@ impl<const A_DEPTH_INNER: bool, const B_DEPTH_INNER: bool> Multiplier<A_DEPTH_IN
     ///
     /// # Safety
     /// As [`Multiplier::slice`].
-    #[inline(always)]
+    #[device_inline]
     unsafe fn finish(&self, last: &mut Sums, total: &mut Total) {
         // SAFETY: the caller's.
         unsafe {
@@ -277,7 +277,7 @@ const fn step(depth_inner: bool) -> u32 {
 }
 
 /// `total += sums`.
-#[inline(always)]
+#[device_inline]
 pub(super) fn add(total: &mut Total, sums: &Sums) {
     macro_rules! each {
         ($($i:literal)*) => { $(total[$i] += sums[$i];)* };
@@ -290,7 +290,7 @@ pub(super) fn add(total: &mut Total, sums: &Sums) {
 ///
 /// # Safety
 /// All threads of the warpgroup together; the protocol of the module above.
-#[inline(always)]
+#[device_inline]
 unsafe fn multiply<const A_DEPTH_INNER: bool, const B_DEPTH_INNER: bool>(
     ring: Ring,
     mut order: Order<COLUMNS>,

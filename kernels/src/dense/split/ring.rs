@@ -27,14 +27,14 @@ pub struct Order<const COLUMNS: u32> {
 }
 
 impl<const COLUMNS: u32> Order<COLUMNS> {
-    #[inline(always)]
+    #[device_inline]
     pub fn new(shape: Shape, splits: u32) -> Self {
         let (down, across) = (shape.rows.div_ceil(ROWS), shape.columns.div_ceil(COLUMNS));
         Self { shape, down, across, count: down * across * splits, number: thread::block_idx_x() }
     }
 
     /// The block's next tile: the same ones in the same order in every thread.
-    #[inline(always)]
+    #[device_inline]
     pub fn next(&mut self) -> Option<Tile> {
         if self.number >= self.count {
             return None;
@@ -44,7 +44,7 @@ impl<const COLUMNS: u32> Order<COLUMNS> {
         Some(tile)
     }
 
-    #[inline(always)]
+    #[device_inline]
     fn tile(self, number: u32) -> Tile {
         let Self { shape, down, across, .. } = self;
         let (split, number) = divide(number, down * across);
@@ -62,7 +62,7 @@ impl<const COLUMNS: u32> Order<COLUMNS> {
 pub struct Ring(Shared<bf16>);
 
 impl Ring {
-    #[inline(always)]
+    #[device_inline]
     pub fn new() -> Self {
         Self(dynamic_shared())
     }
@@ -71,7 +71,7 @@ impl Ring {
     ///
     /// # Safety
     /// One thread, once; the block's barrier comes before their use.
-    #[inline(always)]
+    #[device_inline]
     pub unsafe fn init(self) {
         let mut stage = 0;
         while stage < STAGES {
@@ -86,31 +86,31 @@ impl Ring {
     }
 
     /// The first stage; the others follow.
-    #[inline(always)]
+    #[device_inline]
     pub fn slices(self) -> Shared<bf16> {
         self.0
     }
 
     /// The room for results, of all warps.
-    #[inline(always)]
+    #[device_inline]
     pub fn room(self) -> Shared<f32> {
         // SAFETY: inside the block's shared memory.
         unsafe { self.0.offset(STAGES * STAGE) }.cast()
     }
 
     /// The barrier at which the stage's bytes arrive.
-    #[inline(always)]
+    #[device_inline]
     pub fn full(self, stage: u32) -> MBarrier {
         self.barrier(stage)
     }
 
     /// The barrier at which warps arrive that are done with the stage.
-    #[inline(always)]
+    #[device_inline]
     pub fn empty(self, stage: u32) -> MBarrier {
         self.barrier(STAGES + stage)
     }
 
-    #[inline(always)]
+    #[device_inline]
     fn barrier(self, number: u32) -> MBarrier {
         // SAFETY: they come after the room for results, two a stage.
         MBarrier::at(unsafe { self.room().offset(ROWS * STORED[1]).cast::<u64>().offset(number) })
@@ -119,7 +119,7 @@ impl Ring {
 
 /// The first of the stages that have the block's slice of this number, and the parity of their phase: the ring has room for two
 /// slices.
-#[inline(always)]
+#[device_inline]
 pub fn stages_of(number: u32) -> (u32, u32) {
     (number % 2 * PARTS, number / 2 % 2)
 }

@@ -52,7 +52,7 @@ pub struct Store {
 /// The module `dense`'s; all sizes are at least 1; rows in memory of all three matrices are multiples of [`PIECE`](super::PIECE); the maps are of
 /// the operands and of type tf32, those of `b` for whole boxes and for the [`edge`](super::super::wgmma::edge), with boxes of
 /// [`operand_box`](super::operand_box), pieces swapped within 128 bytes.
-#[inline(always)]
+#[device_inline]
 pub unsafe fn product<const COLUMNS: u32, const TURNED: bool, const BOTH: bool>(
     a: TensorMap,
     b: [TensorMap; 2],
@@ -111,7 +111,7 @@ pub unsafe fn product<const COLUMNS: u32, const TURNED: bool, const BOTH: bool>(
 ///
 /// # Safety
 /// The [`TURNING`] warps behind the first; the protocol of the module `wgmma`.
-#[inline(always)]
+#[device_inline]
 unsafe fn turn<const COLUMNS: u32>(ring: Ring<bf16, COLUMNS, 1, 1>, mut order: Order<COLUMNS, 1, 1>) {
     let lane = thread::thread_idx_x() % warp::WARP_SIZE;
     let mut place = Place::<COLUMNS, 1, 1>::START;
@@ -145,7 +145,7 @@ unsafe fn turn<const COLUMNS: u32>(ring: Ring<bf16, COLUMNS, 1, 1>, mut order: O
 ///
 /// # Safety
 /// All lanes of the warp together; nobody else uses them.
-#[inline(always)]
+#[device_inline]
 unsafe fn turn_panels(panels: Shared<f32>, lane: u32) {
     let place = |row: u32, piece: u32| row * 32 + (piece ^ (row % 8)) * 4;
     // The fours of columns, and the fours of depth, that each lane takes: eight lanes have eight different ones of either, and of what their
@@ -196,7 +196,7 @@ struct Multiplier<const COLUMNS: u32> {
 }
 
 impl<const COLUMNS: u32> Multiplier<COLUMNS> {
-    #[inline(always)]
+    #[device_inline]
     fn new(ring: Ring<bf16, COLUMNS, 1, 1>, warp: u32) -> Self {
         let lane = thread::thread_idx_x() % warp::WARP_SIZE;
         let (g, c) = (lane / 4, lane % 4);
@@ -217,7 +217,7 @@ impl<const COLUMNS: u32> Multiplier<COLUMNS> {
     ///
     /// # Safety
     /// All threads of the warpgroup together; the protocol of the module `wgmma`. The slice before had other `fragments`.
-    #[inline(always)]
+    #[device_inline]
     unsafe fn slice<const BOTH: bool>(&mut self, sums: &mut Sums, fragments: &mut Fragments, add: bool) {
         let stage = self.place.stage;
         // SAFETY: the stage is full, and stays so until this warp arrives.
@@ -252,7 +252,7 @@ impl<const COLUMNS: u32> Multiplier<COLUMNS> {
     ///
     /// # Safety
     /// As [`Multiplier::slice`].
-    #[inline(always)]
+    #[device_inline]
     unsafe fn finish(&self, sums: &mut Sums) {
         // SAFETY: the caller's.
         unsafe {
@@ -266,7 +266,7 @@ impl<const COLUMNS: u32> Multiplier<COLUMNS> {
 ///
 /// # Safety
 /// All threads of the warpgroup together; the protocol of the module `wgmma`.
-#[inline(always)]
+#[device_inline]
 unsafe fn multiply<const COLUMNS: u32, const TURNED: bool, const BOTH: bool>(
     ring: Ring<bf16, COLUMNS, 1, 1>,
     mut order: Order<COLUMNS, 1, 1>,
@@ -305,7 +305,7 @@ impl Store {
     ///
     /// # Safety
     /// What exists of the result is the warp's.
-    #[inline(always)]
+    #[device_inline]
     unsafe fn put<const COLUMNS: u32, const TURNED: bool>(&self, sums: &Sums, tile: Tile, warp: u32) {
         let Self { out, beta, parts, shape } = *self;
         let Shape { rows, columns, .. } = shape;

@@ -6,6 +6,7 @@
 //! issues fewer copies.
 
 use cuda_std::arch::sm_90a::{cluster_shape, rank_in_cluster};
+use cuda_std::device_inline;
 
 /// A block's cluster, and its place in it.
 #[derive(Clone, Copy)]
@@ -18,7 +19,7 @@ pub struct Cluster {
 
 impl Cluster {
     /// Where `PARTS` blocks share a tile's depth, each brings what it needs by itself.
-    #[inline(always)]
+    #[device_inline]
     pub fn here<const PARTS: u32>() -> Self {
         if PARTS > 1 {
             return Self { blocks: [0, 0], place: [0, 0] };
@@ -30,14 +31,14 @@ impl Cluster {
     }
 
     /// The blocks that bring something of what one block needs, itself among them: with the same columns, or the same rows.
-    #[inline(always)]
+    #[device_inline]
     pub fn sharers(self) -> u32 {
         let [down, across] = self.blocks;
         (1 << down) + (1 << across) - 1
     }
 
     /// The number in the cluster of one of them; the block itself is the first.
-    #[inline(always)]
+    #[device_inline]
     pub fn sharer(self, number: u32) -> u32 {
         let ([down, across], [row, column]) = (self.blocks, self.place);
         let (below, beside) = if number >> down == 0 { (number, 0) } else { (0, number + 1 - (1 << down)) };
@@ -46,7 +47,7 @@ impl Cluster {
     }
 
     /// A bit for each block with the same rows, and for each with the same columns.
-    #[inline(always)]
+    #[device_inline]
     pub fn masks(self) -> [u16; 2] {
         let ([down, across], [row, column]) = (self.blocks, self.place);
         // As many bits as there are blocks side by side, each as far from the next as blocks one below the other take.

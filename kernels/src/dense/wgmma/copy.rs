@@ -24,7 +24,7 @@ pub struct Operand {
 }
 
 /// Brings an operand's maps to where copies look for them.
-#[inline(always)]
+#[device_inline]
 pub fn prefetch<const DEPTH_INNER: bool>([whole, edge]: [TensorMap; 2]) {
     prefetch_tensor_map(whole);
     if DEPTH_INNER {
@@ -51,7 +51,7 @@ struct Side<const DEPTH_INNER: bool> {
 
 impl<const DEPTH_INNER: bool> Side<DEPTH_INNER> {
     /// Of `side` rows, or columns, from `first` on: part `part` of so many (their logarithm to base 2), for `blocks`.
-    #[inline(always)]
+    #[device_inline]
     fn new<T: Factor>(
         Operand { maps: [whole, edge], count }: Operand,
         side: u32,
@@ -85,7 +85,7 @@ impl<const DEPTH_INNER: bool> Side<DEPTH_INNER> {
     /// # Safety
     /// `slice` is the side's place in a stage that nobody uses, the barrier that stage's; the maps are of boxes as
     /// [`operand_box`](super::operand_box) says.
-    #[inline(always)]
+    #[device_inline]
     unsafe fn bring<T: Factor>(self, slice: Shared<T::Half>, depth: u32, full: MBarrier) {
         let Self { map, copied, first, deeper, offset, blocks, .. } = self;
         let copy = |slice, place| {
@@ -121,7 +121,7 @@ impl<const DEPTH_INNER: bool> Side<DEPTH_INNER> {
 ///
 /// # Safety
 /// One thread; the protocol of the module above.
-#[inline(always)]
+#[device_inline]
 pub unsafe fn run<
     T: Factor,
     const COLUMNS: u32,

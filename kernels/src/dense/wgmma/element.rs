@@ -33,7 +33,7 @@ pub trait Factor: Copy {
     fn bias(pair: Self::Pair) -> [f32; 2];
 
     /// The sizes with the depth counted in these.
-    #[inline(always)]
+    #[device_inline]
     fn in_halves(shape: Shape) -> Shape {
         Shape { depth: Self::HALVES * shape.depth, depth_per_split: Self::HALVES * shape.depth_per_split, ..shape }
     }
@@ -70,18 +70,18 @@ impl<T: Half> Factor for T {
     type Pair = u32;
     const NONE: u32 = 0;
 
-    #[inline(always)]
+    #[device_inline]
     unsafe fn load_bias(bias: Global<T>, exists: bool, at: usize) -> u32 {
         // SAFETY: the caller's.
         unsafe { Global::<u32>::from_raw(bias.as_raw().cast()).load_if(exists, at / 2, 0) }
     }
 
-    #[inline(always)]
+    #[device_inline]
     fn bias(pair: u32) -> [f32; 2] {
         T::split(pair)
     }
 
-    #[inline(always)]
+    #[device_inline]
     unsafe fn multiply<const COLUMNS: u32, const A_DEPTH_INNER: bool, const B_DEPTH_INNER: bool>(
         sums: &mut Sums,
         a: Matrix,
@@ -98,7 +98,7 @@ impl<T: Half> Factor for T {
         }
     }
 
-    #[inline(always)]
+    #[device_inline]
     unsafe fn copy_out<const COLUMNS: u32, const ACROSS: u32, const PARTS: u32>(
         store: &Store<Self, COLUMNS, ACROSS, PARTS>,
         target: GlobalMut<Self::Element>,
@@ -123,18 +123,18 @@ impl Factor for Tf32 {
     type Pair = Vec2<f32>;
     const NONE: Vec2<f32> = Vec2::new(0.0, 0.0);
 
-    #[inline(always)]
+    #[device_inline]
     unsafe fn load_bias(bias: Global<f32>, exists: bool, at: usize) -> Vec2<f32> {
         // SAFETY: the caller's.
         unsafe { bias.load2_if(exists, at, Self::NONE) }
     }
 
-    #[inline(always)]
+    #[device_inline]
     fn bias(pair: Vec2<f32>) -> [f32; 2] {
         [pair.x, pair.y]
     }
 
-    #[inline(always)]
+    #[device_inline]
     unsafe fn multiply<const COLUMNS: u32, const A_DEPTH_INNER: bool, const B_DEPTH_INNER: bool>(
         sums: &mut Sums,
         a: Matrix,
@@ -147,7 +147,7 @@ impl Factor for Tf32 {
     }
 
     /// Four lanes have 32 bytes of a row together, which is what memory takes at once: nothing is won by whole rows.
-    #[inline(always)]
+    #[device_inline]
     unsafe fn copy_out<const COLUMNS: u32, const ACROSS: u32, const PARTS: u32>(
         store: &Store<Self, COLUMNS, ACROSS, PARTS>,
         target: GlobalMut<Self::Element>,

@@ -58,7 +58,7 @@ impl<T: Factor, const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> Store<T
     const ROOM: u32 = if PARTS == 1 { STORED * WARP_ROWS } else { 2 * WARP_ROWS * COLUMNS / PARTS };
 
     /// The first row and column of a tile that are the warp's.
-    #[inline(always)]
+    #[device_inline]
     fn corner(tile: Tile, warp: u32) -> [u32; 2] {
         if ACROSS == 1 {
             [tile.row + WARP_ROWS * warp, tile.column]
@@ -71,7 +71,7 @@ impl<T: Factor, const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> Store<T
     ///
     /// # Safety
     /// As [`Store::put`], but for the sums.
-    #[inline(always)]
+    #[device_inline]
     pub unsafe fn ahead(&self, tile: Tile, warp: u32) -> Ahead<T::Pair> {
         let [first, column] = Self::corner(tile, warp);
         let column = if PARTS == 1 { column } else { column + COLUMNS / PARTS * rank_in_cluster() };
@@ -84,7 +84,7 @@ impl<T: Factor, const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> Store<T
     /// # Safety
     /// All lanes together; the sums are whole; the module's contract. Where a cluster shares the depth, all multiplying warps
     /// of the cluster, once.
-    #[inline(always)]
+    #[device_inline]
     #[allow(unused_assignments, reason = "what is fetched after the last columns, which unrolling leaves")]
     pub unsafe fn put(
         &self,
@@ -133,7 +133,7 @@ impl<T: Factor, const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> Store<T
     ///
     /// # Safety
     /// As [`Store::put`].
-    #[inline(always)]
+    #[device_inline]
     unsafe fn put_share(
         &self,
         sums: &Sums,
@@ -204,7 +204,7 @@ impl<T: Factor, const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> Store<T
     ///
     /// # Safety
     /// All lanes together; the results that exist are the warp's, and lie in `target` as in `out`.
-    #[inline(always)]
+    #[device_inline]
     unsafe fn put_results(&self, target: GlobalMut<T::Element>, values: &Columns, first: [u32; 2], at: At, warp: u32) {
         // SAFETY: the caller's.
         unsafe {
@@ -223,7 +223,7 @@ impl<T: Factor, const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> Store<T
 
     /// Where this lane's sums are, of the rows from `first` and the columns from `column` on, with which box `number` of a tile or
     /// of a share of one begins.
-    #[inline(always)]
+    #[device_inline]
     fn at(&self, first: u32, column: u32, number: u32) -> At {
         let Shape { rows, columns, .. } = self.shape;
         let lane = thread::thread_idx_x() % warp::WARP_SIZE;
@@ -233,7 +233,7 @@ impl<T: Factor, const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> Store<T
     }
 
     /// Whether the eight columns exist that the `j`th two are of.
-    #[inline(always)]
+    #[device_inline]
     fn exists(&self, at: At, j: u32) -> bool {
         j < at.eights && at.column + 8 * j < self.shape.columns
     }
@@ -242,7 +242,7 @@ impl<T: Factor, const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> Store<T
     ///
     /// # Safety
     /// `target` holds what exists, which is this lane's.
-    #[inline(always)]
+    #[device_inline]
     pub unsafe fn store(&self, target: GlobalMut<f32>, offset: usize, values: &Columns, at: At) {
         unrolled!(J in [0 1 2 3 4 5 6 7] {
             let exists = self.exists(at, J as u32);
@@ -259,7 +259,7 @@ impl<T: Factor, const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> Store<T
     ///
     /// # Safety
     /// As [`Store::store`], of these.
-    #[inline(always)]
+    #[device_inline]
     unsafe fn fetch(&self, at: At) -> Ahead<T::Pair> {
         let Epilogue { b, alpha, activation, .. } = self.epilogue;
         let mut ahead = Ahead { bias: [T::NONE; 8], slopes: [Vec2::new(0.0, 0.0); 8] };
@@ -286,7 +286,7 @@ impl<T: Factor, const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> Store<T
     ///
     /// # Safety
     /// As [`Store::put_results`], of the epilogue's buffers.
-    #[inline(always)]
+    #[device_inline]
     unsafe fn finish(&self, values: &mut Columns, first: [u32; 2], at: At, warp: u32, ahead: &Ahead<T::Pair>) {
         let Epilogue { out, beta, z, b, activation, .. } = self.epilogue;
         let zeros = Vec2::new(0.0, 0.0);
@@ -339,7 +339,7 @@ impl<T: Half, const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> Store<T, 
     ///
     /// # Safety
     /// All lanes together; the results that exist are the warp's.
-    #[inline(always)]
+    #[device_inline]
     pub unsafe fn copy_out(
         &self,
         target: GlobalMut<T>,
@@ -377,7 +377,7 @@ impl<T: Half, const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> Store<T, 
 }
 
 /// Where piece `piece` of a row of a warp's box is, swapped so that neither rows nor columns meet in a bank.
-#[inline(always)]
+#[device_inline]
 fn place(row: u32, piece: u32) -> u32 {
     row * STORED + (piece ^ (row % 8)) * PIECE
 }

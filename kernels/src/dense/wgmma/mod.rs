@@ -107,7 +107,7 @@ unsafe impl KernelParam for Area {}
 
 impl Area {
     /// From a row and a column on to the product's last ones, by clusters whose tiles have these sides together.
-    #[inline(always)]
+    #[device_inline]
     pub const fn from([row, column]: [u32; 2], [rows, columns]: [u32; 2], [down, across]: [u32; 2]) -> Self {
         Self { row, column, down: (rows - row).div_ceil(down), across: (columns - column).div_ceil(across) }
     }

@@ -28,7 +28,7 @@ const MULTIPLY_REGISTERS: u32 = 232;
 /// The module `dense`'s; all sizes are at least 1; rows in memory of all three matrices are multiples of
 /// [`PIECE`](super::PIECE); the maps are of the operands, two of each, with the boxes of [`operand_box`](super::operand_box) for a side
 /// and for its [`edge`](super::edge), pieces swapped within 128 bytes.
-#[inline(always)]
+#[device_inline]
 pub unsafe fn product<
     T: Factor,
     const COLUMNS: u32,
@@ -86,7 +86,7 @@ pub unsafe fn product<
 ///
 /// # Safety
 /// All threads of the warpgroup together; the protocol of the module above.
-#[inline(always)]
+#[device_inline]
 unsafe fn multiply<
     T: Factor,
     const COLUMNS: u32,

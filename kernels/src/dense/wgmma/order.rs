@@ -25,7 +25,7 @@ pub struct Order<const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> {
 }
 
 impl<const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> Order<COLUMNS, ACROSS, PARTS> {
-    #[inline(always)]
+    #[device_inline]
     pub fn new(shape: Shape, splits: u32, cluster: Cluster, area: Area) -> Self {
         let together = if PARTS > 1 { PARTS.trailing_zeros() } else { cluster.blocks[0] };
         let [number, step] = [thread::block_idx_x() >> together, thread::grid_dim_x() >> together];
@@ -33,7 +33,7 @@ impl<const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> Order<COLUMNS, ACR
     }
 
     /// Of the whole product.
-    #[inline(always)]
+    #[device_inline]
     pub fn of_all(shape: Shape, splits: u32, cluster: Cluster) -> Self {
         let ([rows, columns], [below, beside]) = (tile(COLUMNS, ACROSS), cluster.blocks);
         let whole = |tiles: u32, blocks: u32| (tiles + (1 << blocks) - 1) >> blocks;
@@ -43,7 +43,7 @@ impl<const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> Order<COLUMNS, ACR
     }
 
     /// The block's next tile: the same ones in the same order in every thread.
-    #[inline(always)]
+    #[device_inline]
     pub fn next(&mut self) -> Option<Tile> {
         if self.number >= self.count {
             return None;
@@ -53,7 +53,7 @@ impl<const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> Order<COLUMNS, ACR
         Some(tile)
     }
 
-    #[inline(always)]
+    #[device_inline]
     fn tile(self, number: u32) -> Tile {
         let Self { shape, cluster, area: Area { row: first_row, column: first_column, down, across }, .. } = self;
         let ([below, beside], [place, place_beside]) = (cluster.blocks, cluster.place);

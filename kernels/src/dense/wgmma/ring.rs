@@ -16,7 +16,7 @@ pub struct Ring<T, const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> {
 }
 
 impl<T: Half, const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> Ring<T, COLUMNS, ACROSS, PARTS> {
-    #[inline(always)]
+    #[device_inline]
     pub fn new() -> Self {
         let shared = dynamic_shared::<T>();
         let stages = stages(COLUMNS, ACROSS, PARTS) * stage(COLUMNS, ACROSS);
@@ -29,7 +29,7 @@ impl<T: Half, const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> Ring<T, C
     ///
     /// # Safety
     /// One thread, once; the block's barrier comes before their use.
-    #[inline(always)]
+    #[device_inline]
     pub unsafe fn init(self) {
         let mut stage = 0;
         while stage < stages(COLUMNS, ACROSS, PARTS) {
@@ -52,27 +52,27 @@ impl<T: Half, const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> Ring<T, C
     }
 
     /// The first stage's slices; the others follow.
-    #[inline(always)]
+    #[device_inline]
     pub fn slices(self) -> Shared<T> {
         self.shared
     }
 
     /// The room for results.
-    #[inline(always)]
+    #[device_inline]
     pub fn out(self) -> Shared<T> {
         // SAFETY: inside the block's shared memory.
         unsafe { self.shared.offset(stages(COLUMNS, ACROSS, PARTS) * stage(COLUMNS, ACROSS)) }
     }
 
     /// The barrier at which the stage's bytes arrive.
-    #[inline(always)]
+    #[device_inline]
     pub fn full(self, stage: u32) -> MBarrier {
         // SAFETY: there are two barriers a stage.
         MBarrier::at(unsafe { self.barriers.offset(stage) })
     }
 
     /// The barrier at which the other blocks' sums arrive that are a warp's.
-    #[inline(always)]
+    #[device_inline]
     pub fn sums(self, warp: u32) -> MBarrier {
         // SAFETY: they come after those of the stages.
         MBarrier::at(unsafe { self.barriers.offset(2 * stages(COLUMNS, ACROSS, PARTS) + warp) })
@@ -80,7 +80,7 @@ impl<T: Half, const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> Ring<T, C
 
     /// The barrier at which warps arrive that have turned what the stage has of the right operand, where that is done; where the
     /// depth is shared it is not.
-    #[inline(always)]
+    #[device_inline]
     pub fn turned(self, stage: u32) -> MBarrier {
         const { assert!(PARTS == 1 && stages(COLUMNS, ACROSS, PARTS) <= WARPS, "these places are others'") };
         self.sums(stage)
@@ -90,7 +90,7 @@ impl<T: Half, const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> Ring<T, C
     ///
     /// # Safety
     /// As [`Ring::init`], before it.
-    #[inline(always)]
+    #[device_inline]
     pub unsafe fn init_turned(self, warps: u32) {
         let mut stage = 0;
         while stage < stages(COLUMNS, ACROSS, PARTS) {
@@ -104,7 +104,7 @@ impl<T: Half, const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> Ring<T, C
     ///
     /// # Safety
     /// All lanes, each with its number; the protocol of the module above.
-    #[inline(always)]
+    #[device_inline]
     pub unsafe fn release(self, stage: u32, lane: u32) {
         // SAFETY: the caller's; a block's copying thread waits for all arrivals before it ends.
         unsafe {
@@ -117,7 +117,7 @@ impl<T: Half, const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> Ring<T, C
     }
 
     /// The barrier at which warps arrive that are done with the stage.
-    #[inline(always)]
+    #[device_inline]
     pub fn empty(self, stage: u32) -> MBarrier {
         // SAFETY: there are two barriers a stage.
         MBarrier::at(unsafe { self.barriers.offset(stages(COLUMNS, ACROSS, PARTS) + stage) })
@@ -136,7 +136,7 @@ impl<const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> Place<COLUMNS, ACR
     pub const START: Self = Self { stage: 0, parity: 0 };
 
     /// The next one.
-    #[inline(always)]
+    #[device_inline]
     pub fn next(self) -> Self {
         let last = self.stage + 1 == stages(COLUMNS, ACROSS, PARTS);
         Self { stage: if last { 0 } else { self.stage + 1 }, parity: if last { self.parity ^ 1 } else { self.parity } }

@@ -131,7 +131,7 @@ struct Copies<T> {
 
 impl<T: Half> Copies<T> {
     /// From step `begin` of all on.
-    #[inline(always)]
+    #[device_inline]
     fn new([x, dy]: [Global<T>; 2], geometry: &Geometry, parts: &Correlate, begin: u32) -> Self {
         let (four, step) = divide(begin, parts.steps);
         let column = four * WARPS + thread::thread_idx_x() / warp::WARP_SIZE;
@@ -141,7 +141,7 @@ impl<T: Half> Copies<T> {
     }
 
     /// Works out where its column is.
-    #[inline(always)]
+    #[device_inline]
     fn place(&mut self, geometry: &Geometry, parts: &Correlate) {
         let [vertical, horizontal] = &geometry.axes;
         let (rest, group) = divide(self.column, parts.groups);
@@ -174,7 +174,7 @@ impl<T: Half> Copies<T> {
     ///
     /// # Safety
     /// This lane does not read there any more; the images are what [`new`](Self::new) was told.
-    #[inline(always)]
+    #[device_inline]
     unsafe fn next(&mut self, geometry: &Geometry, parts: &Correlate, slot: Shared<T>, of_image: bool) {
         let [vertical, horizontal] = &geometry.axes;
         let channels = geometry.channels as usize;

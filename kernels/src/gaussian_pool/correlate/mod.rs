@@ -74,7 +74,7 @@ unsafe impl KernelParam for Correlate {}
 ///
 /// # Safety
 /// Shared memory holds [`VECTORS`]; the parameters are there; all threads of the block come together.
-#[inline(always)]
+#[device_inline]
 unsafe fn compute(at: Shared<f32>, [mean, var]: [Global<f32>; 2], geometry: &Geometry, variances: u32) {
     let number = thread::thread_idx_x() / warp::WARP_SIZE;
     if number < 2 {
@@ -98,7 +98,7 @@ unsafe fn compute(at: Shared<f32>, [mean, var]: [Global<f32>; 2], geometry: &Geo
 /// # Safety
 /// Shared memory holds the vectors, written before a barrier, and after them room for four sums of each warp; `sums` holds four for
 /// each block; all threads of the block come together.
-#[inline(always)]
+#[device_inline]
 unsafe fn finish(of_warp: &Sums, vectors: Shared<f32>, sums: GlobalMut<f32>) {
     // SAFETY: the caller's.
     let along_y = |of: u32, position: usize| unsafe { vectors.load(of * VECTOR + position as u32) };
@@ -149,7 +149,7 @@ unsafe fn finish(of_warp: &Sums, vectors: Shared<f32>, sums: GlobalMut<f32>) {
 }
 
 /// Pixels of the image along an axis that windows cover. Others are no terms: their NaN times a zero would be one.
-#[inline(always)]
+#[device_inline]
 fn covered(axis: &Axis) -> u32 {
     ((axis.output - 1) * STRIDE as u32 + SIZE as u32 - axis.padding).min(axis.image)
 }

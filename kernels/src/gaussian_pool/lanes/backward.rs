@@ -120,7 +120,7 @@ impl<T: Storage> From<T> {
     ///
     /// # Safety
     /// `dy` holds the plane's map.
-    #[inline(always)]
+    #[device_inline]
     pub(super) unsafe fn new(dy: Global<T>, geometry: &Geometry, lanes: &Lanes, unit: &Unit, start: u32) -> Self {
         let [height, line] = [geometry.axes[0].output, geometry.axes[1].output];
         // SAFETY: the caller's.
@@ -137,7 +137,7 @@ impl<T: Storage> From<T> {
     ///
     /// # Safety
     /// As [`new`](Self::new).
-    #[inline(always)]
+    #[device_inline]
     pub(super) unsafe fn load(&mut self, nothing: u32) -> Own<T> {
         let mut values = [T::from_f32(0.0); WINDOWS];
         unrolled!(V in [0 1] {
@@ -168,7 +168,7 @@ pub(super) struct Pixels<T> {
 
 impl<T: Storage> Pixels<T> {
     /// Of a plane, from the rows of step `start` on; those of the part are from `rows.0` to before `rows.1`.
-    #[inline(always)]
+    #[device_inline]
     pub(super) fn new(
         plane: GlobalMut<T>,
         geometry: &Geometry,
@@ -196,7 +196,7 @@ impl<T: Storage> Pixels<T> {
     ///
     /// # Safety
     /// Nobody else has the lane's pixels of the part.
-    #[inline(always)]
+    #[device_inline]
     pub(super) unsafe fn put(&mut self, mut gradient: Columns, beta: f32, nothing: u32) {
         let there = self.row < self.count;
         // SAFETY: loaded and stored only where the pixels are in the image, at a multiple of four elements.
@@ -214,7 +214,7 @@ impl<T: Storage> Pixels<T> {
     ///
     /// # Safety
     /// As [`put`](Self::put); nobody else uses the row.
-    #[inline(always)]
+    #[device_inline]
     pub(super) unsafe fn put_by_rows(&mut self, gradient: Columns, beta: f32, nothing: u32, line: Shared<f32>) {
         let lane = warp::lane_id();
         // SAFETY: the row is the warp's, with a barrier before and after all lanes write it; loaded and stored only where the
@@ -239,7 +239,7 @@ impl<T: Storage> Pixels<T> {
         self.next(nothing);
     }
 
-    #[inline(always)]
+    #[device_inline]
     fn next(&mut self, nothing: u32) {
         self.at = self.at.wrapping_add(self.line + nothing);
         self.row = self.row.wrapping_add(1);
@@ -247,14 +247,14 @@ impl<T: Storage> Pixels<T> {
 }
 
 /// The rows of the image of a unit that begins with step `first` and has so many, from the first to before the second.
-#[inline(always)]
+#[device_inline]
 pub(super) fn rows_of_part(vertical: &Axis, first: u32, steps: u32) -> (u32, u32) {
     let row = |step: u32| (step * STRIDE as u32).saturating_sub(vertical.padding).min(vertical.image);
     (row(first), row(first + steps))
 }
 
 /// A row of `dy` spread over the lane's columns, of its own windows' values and those of the lanes before.
-#[inline(always)]
+#[device_inline]
 pub(super) fn spread<const SIZE: u32>(own: Windows, by: &Weights) -> Columns {
     let before = taps(SIZE) - 1;
     let mut spread = [0.0; COLUMNS];
@@ -276,7 +276,7 @@ pub(super) fn spread<const SIZE: u32>(own: Windows, by: &Weights) -> Columns {
 }
 
 /// The gradient of row `i` of a step, whose own row of `dy` is kept as number `step`.
-#[inline(always)]
+#[device_inline]
 pub(super) fn gather<const SIZE: u32>(spreads: &[Columns; MOST_TAPS], step: usize, i: usize, by: &Weights) -> Columns {
     let taps = taps(SIZE);
     let mut gradient = spreads[step % taps].map(|spread| by[i] * spread);

@@ -128,7 +128,7 @@ pub unsafe fn gaussian_pool_forward_lanes<T: Storage, const SIZE: u32, const TUR
 }
 
 /// Adds row `i` of a step to the windows over it, of which the step's own is kept as number `step`.
-#[inline(always)]
+#[device_inline]
 fn down<const SIZE: u32>(open: &mut [Columns; MOST_TAPS], step: usize, i: usize, row: &Columns, by: &Weights) {
     let taps = taps(SIZE);
     unrolled!(M in [0 1 2 3 4 5] {
@@ -146,7 +146,7 @@ fn down<const SIZE: u32>(open: &mut [Columns; MOST_TAPS], step: usize, i: usize,
 
 /// The sums of the windows that begin in the lane's columns, of these columns and the next lanes'. A sum begins with the last of
 /// these lanes and is handed on from lane to lane.
-#[inline(always)]
+#[device_inline]
 fn pool<const SIZE: u32>(values: &Columns, by: &Weights) -> Windows {
     let mut totals = [0.0; WINDOWS];
     unrolled!(V in [0 1] {

@@ -112,7 +112,7 @@ struct Unit {
 
 impl Unit {
     /// That of this warp; `before` lanes of a tile come before those that store.
-    #[inline(always)]
+    #[device_inline]
     fn of_warp(lanes: &Lanes, before: u32) -> Option<Self> {
         let unit = thread::block_idx_x() * WARPS + warp_of_block();
         if unit >= lanes.units {
@@ -134,26 +134,26 @@ impl Unit {
     }
 
     /// The first column of the image that the lane has; wraps where it is before the image.
-    #[inline(always)]
+    #[device_inline]
     fn column(&self, lanes: &Lanes, horizontal: &Axis) -> u32 {
         self.lane.wrapping_mul(COLUMNS as u32).wrapping_sub(lanes.lead + horizontal.padding)
     }
 
     /// The first window that begins in its columns, likewise.
-    #[inline(always)]
+    #[device_inline]
     fn window(&self, lanes: &Lanes) -> u32 {
         self.lane.wrapping_mul(WINDOWS as u32).wrapping_sub(lanes.lead / STRIDE as u32)
     }
 
     /// The first pixel of the plane.
-    #[inline(always)]
+    #[device_inline]
     fn first_pixel(&self, geometry: &Geometry) -> usize {
         let [vertical, horizontal] = &geometry.axes;
         self.plane as usize * vertical.image as usize * horizontal.image as usize
     }
 
     /// The first of the plane's set of Gaussians.
-    #[inline(always)]
+    #[device_inline]
     fn gaussian(&self, geometry: &Geometry) -> u32 {
         let set = if geometry.sets == 1 { 0 } else { divide(self.plane, geometry.channels).1 };
         set * geometry.kernels
@@ -165,7 +165,7 @@ type Columns = [f32; COLUMNS];
 type Windows = [f32; WINDOWS];
 
 /// The warp's number in its block.
-#[inline(always)]
+#[device_inline]
 fn warp_of_block() -> u32 {
     thread::thread_idx_x() / warp::WARP_SIZE
 }
@@ -175,7 +175,7 @@ fn warp_of_block() -> u32 {
 ///
 /// # Safety
 /// Shared memory holds two vectors of each table there, which are the warp's; the parameters are there.
-#[inline(always)]
+#[device_inline]
 unsafe fn compute(
     at: Shared<f32>,
     [mean, var]: [Global<f32>; 2],
@@ -206,7 +206,7 @@ type Weights = [f32; VECTOR as usize];
 ///
 /// # Safety
 /// It is there, at a multiple of 4.
-#[inline(always)]
+#[device_inline]
 unsafe fn load_vector<const SIZE: u32>(from: Shared<f32>, at: u32) -> Weights {
     // SAFETY: zero bits are 0.0.
     let mut weights: Weights = unsafe { core::mem::zeroed() };
@@ -221,7 +221,7 @@ unsafe fn load_vector<const SIZE: u32>(from: Shared<f32>, at: u32) -> Weights {
 }
 
 /// A value that a lane so many before this one has; anything where there is none.
-#[inline(always)]
+#[device_inline]
 fn from_before(value: f32, lanes: usize) -> f32 {
     if lanes == 0 { value } else { warp::shuffle_up(value, lanes as u32) }
 }

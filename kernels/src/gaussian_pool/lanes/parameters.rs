@@ -196,7 +196,7 @@ pub unsafe fn gaussian_pool_backward_parameters_lanes<T: Storage, const SIZE: u3
 ///
 /// # Safety
 /// They are there.
-#[inline(always)]
+#[device_inline]
 unsafe fn neighbours<const SIZE: u32>(staged: Shared<f32>, at: u32) -> [f32; EDGE as usize] {
     let mut values = [0.0; EDGE as usize];
     unrolled!(L in [0 1 2 3] {
@@ -211,7 +211,7 @@ unsafe fn neighbours<const SIZE: u32>(staged: Shared<f32>, at: u32) -> [f32; EDG
 
 /// Calls `product` for each position of a window at which one of the lane's columns is for one of [`neighbours`]' windows, with
 /// column and window.
-#[inline(always)]
+#[device_inline]
 fn each_product<const SIZE: u32>(mut product: impl FnMut(usize, usize, usize)) {
     let before = reach(SIZE) as usize * WINDOWS;
     unrolled!(W in [0 1 2 3 4 5 6 7] {

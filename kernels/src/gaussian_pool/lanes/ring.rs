@@ -35,7 +35,7 @@ impl<T: Storage, const STEPS: usize> Ring<T, STEPS> {
     ///
     /// # Safety
     /// `image` begins with the unit's plane; shared memory has [`bytes`] at `shared`, for this warp.
-    #[inline(always)]
+    #[device_inline]
     pub(super) unsafe fn new(
         image: Global<T>,
         shared: Shared<T>,
@@ -68,7 +68,7 @@ impl<T: Storage, const STEPS: usize> Ring<T, STEPS> {
     ///
     /// # Safety
     /// No lane reads there.
-    #[inline(always)]
+    #[device_inline]
     unsafe fn copy(&mut self, place: usize, nothing: u32) {
         unrolled!(I in [0 1] {
             if (I as u32) < STRIDE as u32 / Self::ROWS {
@@ -92,7 +92,7 @@ impl<T: Storage, const STEPS: usize> Ring<T, STEPS> {
     ///
     /// # Safety
     /// All lanes call it for one step after another.
-    #[inline(always)]
+    #[device_inline]
     pub(super) unsafe fn next(&mut self, place: usize, nothing: u32) -> [[T; COLUMNS]; STRIDE] {
         match STEPS {
             4 => cp_async_wait::<2>(),

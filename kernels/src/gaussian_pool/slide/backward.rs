@@ -160,7 +160,7 @@ pub unsafe fn gaussian_pool_backward_slide<T: Storage, const SIZE: u32, const ST
 }
 
 /// Steps of a stride that cover an image: of windows that begin in it, or in the stride that the padding ends in.
-#[inline(always)]
+#[device_inline]
 pub(super) fn steps<const STRIDE: u32>(geometry: &Geometry) -> u32 {
     let vertical = &geometry.axes[0];
     (vertical.padding + vertical.image - 1) / STRIDE + 1 - vertical.padding / STRIDE
@@ -183,7 +183,7 @@ pub(super) struct Spread<const SIZE: u32, const STRIDE: u32> {
 }
 
 impl<const SIZE: u32, const STRIDE: u32> Spread<SIZE, STRIDE> {
-    #[inline(always)]
+    #[device_inline]
     pub(super) fn new<const KERNELS: u32>(weights: &Weights<SIZE, KERNELS>, geometry: &Geometry, part: &Part) -> Self {
         let horizontal = &geometry.axes[1];
         let (column, position) = divide(part.place + horizontal.padding, STRIDE);
@@ -207,7 +207,7 @@ impl<const SIZE: u32, const STRIDE: u32> Spread<SIZE, STRIDE> {
     }
 
     /// Where the nearest window of this row of `dy` is; wraps where there is none.
-    #[inline(always)]
+    #[device_inline]
     pub(super) fn row(&self, geometry: &Geometry, image: u32, row: u32) -> usize {
         let [vertical, horizontal] = &geometry.axes;
         (image as usize * vertical.output as usize)
@@ -222,7 +222,7 @@ impl<const SIZE: u32, const STRIDE: u32> Spread<SIZE, STRIDE> {
     ///
     /// # Safety
     /// They are there.
-    #[inline(always)]
+    #[device_inline]
     pub(super) unsafe fn weights<const KERNELS: u32>(
         &self,
         weights: &Weights<SIZE, KERNELS>,
@@ -243,7 +243,7 @@ impl<const SIZE: u32, const STRIDE: u32> Spread<SIZE, STRIDE> {
     ///
     /// # Safety
     /// They are in the output.
-    #[inline(always)]
+    #[device_inline]
     pub(super) unsafe fn load<T: Storage, const KERNELS: u32>(
         &self,
         dy: Global<T>,
@@ -276,7 +276,7 @@ impl<const SIZE: u32, const STRIDE: u32> Spread<SIZE, STRIDE> {
     ///
     /// # Safety
     /// As [`load`](Self::load) and [`weights`](Self::weights).
-    #[inline(always)]
+    #[device_inline]
     unsafe fn sum_maps<T: Storage, const KERNELS: u32>(
         &self,
         dy: Global<T>,
@@ -314,7 +314,7 @@ impl<const SIZE: u32, const STRIDE: u32> Spread<SIZE, STRIDE> {
     }
 
     /// The sum of these by their weights.
-    #[inline(always)]
+    #[device_inline]
     pub(super) fn sum<T: Storage>(values: &[Vec4<T>; OPEN], weights: &[Four; OPEN]) -> Four {
         let mut sums = [0.0; CHANNELS as usize];
         unrolled!(J in [0 1 2 3 4 5] {

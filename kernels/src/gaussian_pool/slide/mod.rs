@@ -257,7 +257,7 @@ struct Part {
 }
 
 impl Part {
-    #[inline(always)]
+    #[device_inline]
     fn of_thread(slide: &Slide) -> Self {
         let (place, lane) = divide(thread::thread_idx_x(), slide.lanes);
         let (rest, group) = divide(thread::block_idx_x(), slide.groups);
@@ -296,7 +296,7 @@ impl<const SIZE: u32, const KERNELS: u32> Weights<SIZE, KERNELS> {
     /// Whether channels vary.
     const VARIED: bool = KERNELS == 0;
 
-    #[inline(always)]
+    #[device_inline]
     fn new(at: Shared<f32>, geometry: &Geometry, slide: &Slide, part: &Part) -> Self {
         let [vertical, horizontal] = &geometry.axes;
         let step = if Self::VARIED { CHANNELS * slide.lanes } else { 1 };
@@ -311,7 +311,7 @@ impl<const SIZE: u32, const KERNELS: u32> Weights<SIZE, KERNELS> {
     ///
     /// # Safety
     /// The shared memory holds them; `mean` and `var` what the geometry says. A block has whole warps.
-    #[inline(always)]
+    #[device_inline]
     unsafe fn compute(self, shape: [Global<f32>; 2], geometry: &Geometry, variances: u32, derivatives: bool) {
         let [vertical, horizontal] = &geometry.axes;
         let cases = vertical.cases + horizontal.cases;
@@ -347,7 +347,7 @@ impl<const SIZE: u32, const KERNELS: u32> Weights<SIZE, KERNELS> {
     ///
     /// # Safety
     /// As for [`compute`](Self::compute); the tables hold the weights.
-    #[inline(always)]
+    #[device_inline]
     unsafe fn bring(
         shared: Shared<f32>,
         tables: &Tables,
@@ -391,7 +391,7 @@ impl<const SIZE: u32, const KERNELS: u32> Weights<SIZE, KERNELS> {
     }
 
     /// Where the vector of a window along an axis begins, of the axis' own.
-    #[inline(always)]
+    #[device_inline]
     fn of(self, axis: &Axis, output: u32) -> u32 {
         axis.case(output.min(axis.output - 1)) * self.vector
     }
@@ -400,7 +400,7 @@ impl<const SIZE: u32, const KERNELS: u32> Weights<SIZE, KERNELS> {
     ///
     /// # Safety
     /// There is such a vector, and nobody writes it.
-    #[inline(always)]
+    #[device_inline]
     unsafe fn one(self, vector: u32, position: u32) -> Four {
         // SAFETY: the caller's; where channels vary a position's begin at a multiple of four.
         unsafe {
@@ -417,7 +417,7 @@ impl<const SIZE: u32, const KERNELS: u32> Weights<SIZE, KERNELS> {
     ///
     /// # Safety
     /// As [`one`](Self::one).
-    #[inline(always)]
+    #[device_inline]
     unsafe fn next(self, four: &mut Four, vector: u32, position: usize) -> Four {
         // SAFETY: the caller's; a vector of numbers has a multiple of four of them.
         unsafe {
@@ -436,7 +436,7 @@ impl<const SIZE: u32, const KERNELS: u32> Weights<SIZE, KERNELS> {
 ///
 /// # Safety
 /// `from` holds them where the predicate is true; at once they begin at a multiple of four.
-#[inline(always)]
+#[device_inline]
 unsafe fn load<T: Storage>(from: Global<T>, inside: bool, at: usize, apart: Option<[u32; 4]>) -> Vec4<T> {
     let none = T::from_f32(0.0);
     // SAFETY: the caller's.
@@ -455,7 +455,7 @@ unsafe fn load<T: Storage>(from: Global<T>, inside: bool, at: usize, apart: Opti
 ///
 /// # Safety
 /// `out` holds them; with `vectors` they are four and begin at a multiple of four.
-#[inline(always)]
+#[device_inline]
 unsafe fn store<T: Storage>(
     out: GlobalMut<T>,
     inside: bool,
@@ -488,7 +488,7 @@ unsafe fn store<T: Storage>(
 }
 
 /// `sums += weight * values`, channel by channel.
-#[inline(always)]
+#[device_inline]
 fn add(sums: &mut Four, weight: Four, values: Four) {
     unrolled!(V in [0 1 2 3] { sums[V] = float::fma(weight[V], values[V], sums[V]); });
 }

@@ -271,7 +271,7 @@ pub unsafe fn gaussian_pool_backward_staged<T: Spread, const KERNELS: u32>(
 ///
 /// # Safety
 /// Shared memory holds a row in each place; the block's threads come together, and nobody else uses the second.
-#[inline(always)]
+#[device_inline]
 unsafe fn sort_maps<T: Spread, const KERNELS: u32>(from: Shared<T>, to: Shared<T>) {
     // Eight channels of a column.
     let (column, piece) = (thread::thread_idx_x() / 8, thread::thread_idx_x() % 8);
@@ -313,7 +313,7 @@ struct Lines<T> {
 }
 
 impl<T: Spread> Lines<T> {
-    #[inline(always)]
+    #[device_inline]
     fn new<const KERNELS: u32>(
         dx: GlobalMut<T>,
         geometry: &Geometry,
@@ -358,7 +358,7 @@ impl<T: Spread> Lines<T> {
     ///
     /// # Safety
     /// They are staged here; the block's pixels are nobody else's.
-    #[inline(always)]
+    #[device_inline]
     unsafe fn store(&mut self, staged: Shared<T>) {
         unrolled!(P in [0 1] {
             unrolled!(I in [0 1] {
@@ -379,7 +379,7 @@ impl<T: Spread> Lines<T> {
 ///
 /// # Safety
 /// They are stored, and the weights are where they were computed.
-#[inline(always)]
+#[device_inline]
 unsafe fn again<T: Spread, const KERNELS: u32>(
     dy: Global<T>,
     dx: GlobalMut<T>,

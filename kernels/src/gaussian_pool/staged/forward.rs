@@ -248,7 +248,7 @@ struct Lines<T> {
 }
 
 impl<T: Pool> Lines<T> {
-    #[inline(always)]
+    #[device_inline]
     fn new<const KERNELS: u32>(y: GlobalMut<T>, geometry: &Geometry, part: &Part, threads: u32) -> Self {
         let [vertical, horizontal] = &geometry.axes;
         let quads = LINE / size_of::<T>() as u32 * KERNELS / 4;
@@ -276,7 +276,7 @@ impl<T: Pool> Lines<T> {
     ///
     /// # Safety
     /// It is staged here; the block's windows are nobody else's.
-    #[inline(always)]
+    #[device_inline]
     unsafe fn store(&mut self, staged: Shared<T>, columns: u32) {
         unrolled!(I in [0 1 2 3] {
             let right = I as u32 * self.apart;
@@ -297,7 +297,7 @@ impl<T: Pool> Lines<T> {
 ///
 /// # Safety
 /// They are stored, and the weights are where they were computed.
-#[inline(always)]
+#[device_inline]
 unsafe fn again<T: Pool, const KERNELS: u32>(
     x: Global<T>,
     y: GlobalMut<T>,

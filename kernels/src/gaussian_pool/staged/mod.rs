@@ -87,7 +87,7 @@ struct Part {
 
 impl Part {
     /// That of this block.
-    #[inline(always)]
+    #[device_inline]
     fn of_block<T: Pool>(parts: &Staged) -> Self {
         let (rest, group) = divide(thread::block_idx_x(), parts.groups);
         let (rest, right) = divide(rest, parts.parts[1]);
@@ -102,7 +102,7 @@ impl Part {
 ///
 /// # Safety
 /// Shared memory holds two vectors for each; the parameters are there.
-#[inline(always)]
+#[device_inline]
 unsafe fn compute(at: Shared<f32>, [mean, var]: [Global<f32>; 2], geometry: &Geometry, variances: u32, kernels: u32) {
     let mut number = thread::thread_idx_x() / warp::WARP_SIZE;
     while number < 2 * kernels {
@@ -122,7 +122,7 @@ unsafe fn compute(at: Shared<f32>, [mean, var]: [Global<f32>; 2], geometry: &Geo
 ///
 /// # Safety
 /// Shared memory holds two vectors for each Gaussian; nobody else uses those along y.
-#[inline(always)]
+#[device_inline]
 unsafe fn scale<T: Pool>(weights: Shared<f32>, kernels: u32) {
     let (kernel, position) = divide(thread::thread_idx_x(), VECTOR);
     if T::SCALE != 1.0 && kernel < kernels {

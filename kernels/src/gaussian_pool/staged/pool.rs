@@ -61,10 +61,10 @@ impl Pool for f32 {
     const TABLE: u32 = 0;
     type Along = [f32; SIZE];
 
-    #[inline(always)]
+    #[device_inline]
     unsafe fn table(_: Shared<Self>, _: u32, _: Shared<f32>) {}
 
-    #[inline(always)]
+    #[device_inline]
     unsafe fn along(_: Shared<Self>, weights: Shared<f32>) -> Self::Along {
         let mut along = [0.0; SIZE];
         // SAFETY: the caller's.
@@ -72,12 +72,12 @@ impl Pool for f32 {
         along
     }
 
-    #[inline(always)]
+    #[device_inline]
     fn lane(chunk: u32) -> u32 {
         chunk * warp::WARP_SIZE + warp::lane_id()
     }
 
-    #[inline(always)]
+    #[device_inline]
     unsafe fn across(pixels: Shared<Self>, along: &Self::Along, count: usize, mut add: impl FnMut(usize, f32)) {
         // SAFETY: zero bits are 0.0.
         let mut sums: Values = unsafe { core::mem::zeroed() };
@@ -98,12 +98,12 @@ impl Pool for f32 {
         });
     }
 
-    #[inline(always)]
+    #[device_inline]
     fn first() -> [u32; 2] {
         [0, warp::lane_id()]
     }
 
-    #[inline(always)]
+    #[device_inline]
     fn place(i: usize) -> [u32; 2] {
         [i as u32, 0]
     }
@@ -130,7 +130,7 @@ macro_rules! halves {
             const TABLE: u32 = 2 * BAND;
             type Along = Band;
 
-            #[inline(always)]
+            #[device_inline]
             unsafe fn table(table: Shared<Self>, i: u32, weights: Shared<f32>) {
                 let (part, position) = (i / BAND, (i % BAND).wrapping_sub(DEPTH));
                 // SAFETY: the caller's.
@@ -141,7 +141,7 @@ macro_rules! halves {
                 unsafe { table.store(i, element) };
             }
 
-            #[inline(always)]
+            #[device_inline]
             unsafe fn along(table: Shared<Self>, _: Shared<f32>) -> Band {
                 let (g, c) = (warp::lane_id() / 4, warp::lane_id() % 4);
                 let mut band = [[[0; 2]; 2]; 2];
@@ -158,25 +158,25 @@ macro_rules! halves {
                 Band(band)
             }
 
-            #[inline(always)]
+            #[device_inline]
             fn lane(chunk: u32) -> u32 {
                 // Lane 8j + r names row r of matrix j: of these 1 is that of eight channels more, 2 that of eight pixels more.
                 let (j, r) = (warp::lane_id() / 8, warp::lane_id() % 8);
                 (r + j / 2 * 8) * (LINE / 2) + ((chunk * 2 + j % 2) ^ r) * 8
             }
 
-            #[inline(always)]
+            #[device_inline]
             unsafe fn across(pixels: Shared<Self>, band: &Band, count: usize, add: impl FnMut(usize, f32)) {
                 // SAFETY: the caller's.
                 unsafe { products(pixels, band, count, add) };
             }
 
-            #[inline(always)]
+            #[device_inline]
             fn first() -> [u32; 2] {
                 [warp::lane_id() % 4 * 2, warp::lane_id() / 4]
             }
 
-            #[inline(always)]
+            #[device_inline]
             fn place(i: usize) -> [u32; 2] {
                 [i as u32 / 4 * GROUP + i as u32 % 2, i as u32 / 2 % 2 * 8]
             }
@@ -190,7 +190,7 @@ halves! {
 
 /// [`Pool::across`] by tensor cores: what is copied of a row, by the band. Each half of the band is multiplied with 16 pixels, which
 /// are the other half's of the group beside.
-#[inline(always)]
+#[device_inline]
 unsafe fn products<T: Half>(pixels: Shared<T>, Band(band): &Band, count: usize, mut add: impl FnMut(usize, f32)) {
     let mut rows = [[0; 4]; MOST_VALUES / 4 + 1];
     // SAFETY: the caller's.

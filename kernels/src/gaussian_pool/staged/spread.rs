@@ -57,21 +57,21 @@ impl Spread for f32 {
     const FORM: u32 = 0;
     type AlongX = [f32; VECTOR as usize];
 
-    #[inline(always)]
+    #[device_inline]
     unsafe fn form(_: Shared<Self>, _: Shared<f32>) {}
 
-    #[inline(always)]
+    #[device_inline]
     unsafe fn along_x(_: Shared<Self>, weights: Shared<f32>) -> Self::AlongX {
         // SAFETY: the caller's.
         unsafe { vector(weights) }
     }
 
-    #[inline(always)]
+    #[device_inline]
     fn lane_windows(chunk: u32, maps: u32) -> u32 {
         (chunk * warp::WARP_SIZE + warp::lane_id()) * maps
     }
 
-    #[inline(always)]
+    #[device_inline]
     unsafe fn spread(windows: Shared<Self>, along_x: &Self::AlongX, line: u32) -> Values {
         let mut values = [0.0; VALUES];
         unrolled!(R in [0 1 2 3 4 5 6 7 8] {
@@ -90,12 +90,12 @@ impl Spread for f32 {
         values
     }
 
-    #[inline(always)]
+    #[device_inline]
     fn corner() -> [u32; 2] {
         [0, warp::lane_id()]
     }
 
-    #[inline(always)]
+    #[device_inline]
     unsafe fn put(to: Shared<Self>, pitch: u32, values: &Values) {
         // SAFETY: the caller's.
         unrolled!(I in [0 1 2 3 4 5 6 7] { unsafe { to.store(I as u32 * pitch, values[I]) } });
@@ -106,7 +106,7 @@ impl Spread for f32 {
 ///
 /// # Safety
 /// It is there, at a multiple of four.
-#[inline(always)]
+#[device_inline]
 pub(super) unsafe fn vector(weights: Shared<f32>) -> [f32; VECTOR as usize] {
     let mut vector = [0.0; VECTOR as usize];
     unrolled!(Q in [0 1 2] {
@@ -130,7 +130,7 @@ macro_rules! halves {
             const FORM: u32 = 2 * WORDS * warp::WARP_SIZE;
             type AlongX = Rows;
 
-            #[inline(always)]
+            #[device_inline]
             unsafe fn form(form: Shared<Self>, weights: Shared<f32>) {
                 let lane = warp::lane_id();
                 let mut i = 0;
@@ -150,7 +150,7 @@ macro_rules! halves {
                 }
             }
 
-            #[inline(always)]
+            #[device_inline]
             unsafe fn along_x(form: Shared<Self>, _: Shared<f32>) -> Rows {
                 let mut rows = [[0; 4]; 2];
                 unrolled!(P in [0 1] {
@@ -161,25 +161,25 @@ macro_rules! halves {
                 rows
             }
 
-            #[inline(always)]
+            #[device_inline]
             fn lane_windows(chunk: u32, _: u32) -> u32 {
                 // Lane 8j + r names row r of matrix j: of these 1 is that of eight rows more, 2 that of eight channels more.
                 let (j, r) = (warp::lane_id() / 8, warp::lane_id() % 8);
                 (r + j % 2 * 8) * (LINE / 2) + ((chunk * 2 + j / 2) ^ r) * 8
             }
 
-            #[inline(always)]
+            #[device_inline]
             unsafe fn spread(windows: Shared<Self>, rows: &Rows, _: u32) -> Values {
                 // SAFETY: the caller's.
                 unsafe { products(windows, rows) }
             }
 
-            #[inline(always)]
+            #[device_inline]
             fn corner() -> [u32; 2] {
                 [warp::lane_id() / 4, warp::lane_id() % 4 * 2]
             }
 
-            #[inline(always)]
+            #[device_inline]
             unsafe fn put(to: Shared<Self>, pitch: u32, values: &Values) {
                 unrolled!(J in [0 1 2 3] {
                     let at = J as u32 % 2 * 8 * pitch + J as u32 / 2 * 8;
@@ -194,7 +194,7 @@ macro_rules! halves {
 halves!(f16 bf16);
 
 /// [`Spread::spread`] by tensor cores: a band of weights by sixteen rows of windows of sixteen channels.
-#[inline(always)]
+#[device_inline]
 unsafe fn products<T: Half>(windows: Shared<T>, [high, low]: &Rows) -> Values {
     let mut values = [0.0; VALUES];
     // SAFETY: the caller's.

@@ -53,7 +53,7 @@ impl<T: Pool> Copies<T> {
     const PIECE: u32 = PIECE / size_of::<T>() as u32;
 
     /// By so many threads. Sizes of a slot are constants.
-    #[inline(always)]
+    #[device_inline]
     pub(super) fn new(from_buffer: Global<T>, source: Source, threads: u32) -> Self {
         let pieces = LINE / PIECE * source.lines;
         let apart = threads / (pieces * source.rows);
@@ -93,7 +93,7 @@ impl<T: Pool> Copies<T> {
     ///
     /// # Safety
     /// Nobody reads there; the images are what [`new`](Self::new) was told.
-    #[inline(always)]
+    #[device_inline]
     pub(super) unsafe fn next(&mut self, slot: Shared<T>) {
         let there = if self.row < self.source.height { self.there } else { 0 };
         unrolled!(I in [0 1 2 3 4 5 6 7 8 9] {

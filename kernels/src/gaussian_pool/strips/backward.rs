@@ -69,7 +69,7 @@ pub unsafe fn gaussian_pool_backward_strips<T: Storage, const STRIDE: u32>(
 /// # Safety
 /// As [`gaussian_pool_backward_strips`]; `shared` holds the weights, what is spread along x of each table and Gaussian, and
 /// the rows of `dy` of one.
-#[inline(always)]
+#[device_inline]
 #[allow(clippy::too_many_arguments, reason = "what two kernels take, and how they differ")]
 pub(super) unsafe fn tile<T: Storage, const STRIDE: u32, const W: usize, const THREADS: u32>(
     dy: Global<T>,
@@ -406,7 +406,7 @@ struct Task {
 ///
 /// # Safety
 /// The vectors are there, and the rows, with zeros where `dy` ends.
-#[inline(always)]
+#[device_inline]
 unsafe fn spread<const STRIDE: u32>(
     geometry: &Geometry,
     weights: &Weights,
@@ -461,7 +461,7 @@ unsafe fn spread<const STRIDE: u32>(
 }
 
 /// Whether any window covers this pixel of the image; anything for one before or after it.
-#[inline(always)]
+#[device_inline]
 fn is_covered<const STRIDE: u32>(axis: &Axis, pixel: u32) -> bool {
     let (size, padded) = (axis.size, pixel.wrapping_add(axis.padding));
     (padded < (axis.output - 1) * STRIDE + size) & (padded % STRIDE < size)

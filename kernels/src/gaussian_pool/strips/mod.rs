@@ -70,7 +70,7 @@ impl Divisor {
 
     /// Quotient and remainder of a number whose product with the divisor is below 2³¹: the reciprocal is too large by less
     /// than 1 in `divisor * 2³¹`.
-    #[inline(always)]
+    #[device_inline]
     fn divide(self, a: u32) -> (u32, u32) {
         let quotient = ((u64::from(a << 1) * u64::from(self.reciprocal)) >> 32) as u32;
         (quotient, a - quotient * self.divisor)
@@ -253,19 +253,19 @@ impl Strips {
 }
 
 /// Fours of rows of `dy` above those that a strip's first window begins in, which windows over the strip reach back to.
-#[inline(always)]
+#[device_inline]
 const fn margin(vertical: &Axis, stride: u32) -> u32 {
     (vertical.size.div_ceil(stride) - 1).div_ceil(QUAD)
 }
 
 /// Elements from one vector of weights to the next.
-#[inline(always)]
+#[device_inline]
 const fn pitch(axis: &Axis) -> u32 {
     axis.size.next_multiple_of(4)
 }
 
 /// Elements of a Gaussian's vectors of weights.
-#[inline(always)]
+#[device_inline]
 const fn of_gaussian(geometry: &Geometry) -> u32 {
     let [vertical, horizontal] = &geometry.axes;
     vertical.cases * pitch(vertical) + horizontal.cases * pitch(horizontal)
@@ -285,7 +285,7 @@ struct Part {
 }
 
 impl Part {
-    #[inline(always)]
+    #[device_inline]
     fn of_block(geometry: &Geometry, strips: &Strips) -> Self {
         let number = thread::block_idx_x();
         let (group, tile) = divide(number, strips.tiles);
@@ -315,7 +315,7 @@ impl Weights {
     ///
     /// # Safety
     /// `at` holds them; `mean` and `var` what the geometry says, `kernels` divides by the geometry's.
-    #[inline(always)]
+    #[device_inline]
     unsafe fn compute<const W: usize>(
         at: Shared<f32>,
         mean: Global<f32>,
@@ -370,13 +370,13 @@ impl Weights {
     }
 
     /// Elements of all tables.
-    #[inline(always)]
+    #[device_inline]
     fn len(&self, tables: u32) -> u32 {
         tables * self.of_table
     }
 
     /// Where the vectors of a Gaussian along y and along x begin, for a plane of the block.
-    #[inline(always)]
+    #[device_inline]
     fn of(&self, geometry: &Geometry, plane: u32, kernel: u32) -> [u32; 2] {
         let first = ((plane & self.mask) * self.kernels + kernel) * self.of_gaussian;
         let vertical = &geometry.axes[0];
@@ -388,7 +388,7 @@ impl Weights {
 ///
 /// # Safety
 /// `from` holds them, from a multiple of 4 on.
-#[inline(always)]
+#[device_inline]
 unsafe fn chunk_of_weights(from: Shared<f32>, at: u32, left: u32) -> [f32; POSITIONS as usize] {
     // SAFETY: zero bits are 0.0.
     let mut weights: [f32; POSITIONS as usize] = unsafe { core::mem::zeroed() };
@@ -406,7 +406,7 @@ unsafe fn chunk_of_weights(from: Shared<f32>, at: u32, left: u32) -> [f32; POSIT
 ///
 /// # Safety
 /// `i` is a place's four, that nobody writes.
-#[inline(always)]
+#[device_inline]
 unsafe fn load_quad(from: Shared<f32>, i: u32) -> [f32; 4] {
     // SAFETY: the caller's.
     unsafe { from.load4(i * QUAD) }.to_array()

@@ -58,7 +58,7 @@ const WARPS: u32 = 4;
 /// The module `dense`'s; all sizes are at least 1; rows of `a` in memory are a multiple of four elements; the maps are of `a`, with boxes of
 /// [`LEFT_BOX`](super::LEFT_BOX), and of the other's parts as one matrix, with those of [`operand_box`](super::super::wgmma::operand_box)
 /// for `COLUMNS`, pieces swapped within 128 bytes.
-#[inline(always)]
+#[device_inline]
 pub unsafe fn product<const COLUMNS: u32, const A_DEPTH_INNER: bool, const B_DEPTH_INNER: bool>(
     a: TensorMap,
     b: Parts,
@@ -112,7 +112,7 @@ pub unsafe fn product<const COLUMNS: u32, const A_DEPTH_INNER: bool, const B_DEP
 ///
 /// # Safety
 /// One thread; the protocol of the module above.
-#[inline(always)]
+#[device_inline]
 unsafe fn copy<const COLUMNS: u32, const A_DEPTH_INNER: bool, const B_DEPTH_INNER: bool>(
     ring: Ring<COLUMNS>,
     a: TensorMap,
@@ -199,7 +199,7 @@ struct Multiplier<const COLUMNS: u32, const A_DEPTH_INNER: bool, const B_DEPTH_I
 impl<const COLUMNS: u32, const A_DEPTH_INNER: bool, const B_DEPTH_INNER: bool>
     Multiplier<COLUMNS, A_DEPTH_INNER, B_DEPTH_INNER>
 {
-    #[inline(always)]
+    #[device_inline]
     fn new(ring: Ring<COLUMNS>) -> Self {
         let thread = thread::thread_idx_x();
         let (warp, lane) = (thread / warp::WARP_SIZE - WARPS, thread % warp::WARP_SIZE);
@@ -221,7 +221,7 @@ impl<const COLUMNS: u32, const A_DEPTH_INNER: bool, const B_DEPTH_INNER: bool>
     ///
     /// # Safety
     /// `slice` is a full slot's.
-    #[inline(always)]
+    #[device_inline]
     unsafe fn rows(&self, slice: Shared<f32>, k: u32) -> [Vec4<f32>; 2] {
         let (g, c) = (self.lane / 4, self.lane % 4);
         // In shared memory pieces of four elements are swapped by the number of the row of 128 bytes.
@@ -251,7 +251,7 @@ impl<const COLUMNS: u32, const A_DEPTH_INNER: bool, const B_DEPTH_INNER: bool>
     ///
     /// # Safety
     /// All lanes together; the module's protocol.
-    #[inline(always)]
+    #[device_inline]
     unsafe fn part(&mut self, fragments: &mut Fragments) {
         let slot = self.warpgroup * Ring::<COLUMNS>::LEFTS + self.left.slot;
         // SAFETY: the slot is full, and stays so until this warp says that it is done.
@@ -286,7 +286,7 @@ impl<const COLUMNS: u32, const A_DEPTH_INNER: bool, const B_DEPTH_INNER: bool>
     ///
     /// # Safety
     /// As `wgmma`'s; the slot is full.
-    #[inline(always)]
+    #[device_inline]
     unsafe fn products(&self, sums: &mut Sums, a: &[[u32; 4]; 4], b: usize, add: bool) {
         let b = self.b.offset(2 * (self.right.slot * right(COLUMNS) + b as u32 * COLUMNS * DEPTH));
         unrolled!(K in [0 1 2 3] {
@@ -305,7 +305,7 @@ impl<const COLUMNS: u32, const A_DEPTH_INNER: bool, const B_DEPTH_INNER: bool>
     ///
     /// # Safety
     /// All threads of the warpgroup together; the module's protocol.
-    #[inline(always)]
+    #[device_inline]
     unsafe fn slice(&mut self, sums: &mut Sums, fragments: &Fragments, total: &mut Total) {
         // SAFETY: the slot is full, and stays so until this warp says that it is done. Nothing is under way before, nor after.
         unsafe {
@@ -337,7 +337,7 @@ impl<const COLUMNS: u32, const A_DEPTH_INNER: bool, const B_DEPTH_INNER: bool>
 ///
 /// # Safety
 /// All threads of the warpgroup together; the protocol of the module above.
-#[inline(always)]
+#[device_inline]
 unsafe fn multiply<const COLUMNS: u32, const A_DEPTH_INNER: bool, const B_DEPTH_INNER: bool>(
     ring: Ring<COLUMNS>,
     mut order: Order<COLUMNS>,

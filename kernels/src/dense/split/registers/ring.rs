@@ -14,7 +14,7 @@ impl<const COLUMNS: u32> Ring<COLUMNS> {
     pub const LEFTS: u32 = slots(COLUMNS)[0];
     pub const RIGHTS: u32 = slots(COLUMNS)[1];
 
-    #[inline(always)]
+    #[device_inline]
     pub fn new() -> Self {
         Self(dynamic_shared())
     }
@@ -23,7 +23,7 @@ impl<const COLUMNS: u32> Ring<COLUMNS> {
     ///
     /// # Safety
     /// One thread, once; the block's barrier comes before their use.
-    #[inline(always)]
+    #[device_inline]
     pub unsafe fn init(self) {
         // SAFETY: the caller's.
         unsafe {
@@ -46,53 +46,53 @@ impl<const COLUMNS: u32> Ring<COLUMNS> {
     }
 
     /// The first of the right operand's slots.
-    #[inline(always)]
+    #[device_inline]
     pub fn rights(self) -> Shared<bf16> {
         self.0
     }
 
     /// The first of the left operand's slots: a warpgroup's come after the other's.
-    #[inline(always)]
+    #[device_inline]
     pub fn lefts(self) -> Shared<f32> {
         // SAFETY: inside the block's shared memory; so for what follows.
         unsafe { self.0.offset(Self::RIGHTS * right(COLUMNS)) }.cast()
     }
 
     /// The room for results of all warps.
-    #[inline(always)]
+    #[device_inline]
     pub fn room(self) -> Shared<f32> {
         // SAFETY: as above.
         unsafe { self.lefts().offset(2 * Self::LEFTS * LEFT) }
     }
 
-    #[inline(always)]
+    #[device_inline]
     fn barrier(self, number: u32) -> MBarrier {
         // SAFETY: as above.
         MBarrier::at(unsafe { self.room().offset(2 * WARPS * ROOM).cast::<u64>().offset(number) })
     }
 
-    #[inline(always)]
+    #[device_inline]
     pub fn right_full(self, slot: u32) -> MBarrier {
         self.barrier(slot)
     }
 
-    #[inline(always)]
+    #[device_inline]
     pub fn right_empty(self, slot: u32) -> MBarrier {
         self.barrier(Self::RIGHTS + slot)
     }
 
-    #[inline(always)]
+    #[device_inline]
     pub fn left_full(self, slot: u32) -> MBarrier {
         self.barrier(2 * Self::RIGHTS + slot)
     }
 
-    #[inline(always)]
+    #[device_inline]
     pub fn left_empty(self, slot: u32) -> MBarrier {
         self.barrier(2 * Self::RIGHTS + 2 * Self::LEFTS + slot)
     }
 
     /// Where a warpgroup waits for its turn.
-    #[inline(always)]
+    #[device_inline]
     pub fn turn(self, warpgroup: u32) -> MBarrier {
         self.barrier(2 * Self::RIGHTS + 4 * Self::LEFTS + warpgroup)
     }
@@ -110,7 +110,7 @@ impl Place {
     pub const START: Self = Self { slot: 0, parity: 0 };
 
     /// The next one, of so many.
-    #[inline(always)]
+    #[device_inline]
     pub fn next(self, slots: u32) -> Self {
         let last = self.slot + 1 == slots;
         Self { slot: if last { 0 } else { self.slot + 1 }, parity: if last { self.parity ^ 1 } else { self.parity } }

@@ -22,7 +22,7 @@ impl Store {
     ///
     /// # Safety
     /// All lanes together; the module's contract.
-    #[inline(always)]
+    #[device_inline]
     pub unsafe fn put<const COLUMNS: u32>(&self, total: &Total, tile: Tile, warp: u32, room: Shared<f32>) {
         let Shape { rows, columns, .. } = self.shape;
         let lane = thread::thread_idx_x() % warp::WARP_SIZE;

@@ -113,21 +113,21 @@ pub unsafe fn gaussian_pool_backward_walk<T: Storage, const TAPS: u32, const STR
 }
 
 /// Steps before a part's first, which windows reach into it from.
-#[inline(always)]
+#[device_inline]
 pub(super) fn before<const TAPS: u32, const STRIDE: u32>(vertical: &Axis, part: &Part, step_windows: u32) -> u32 {
     let windows = if part.begin > 0 { TAPS - 1 } else { vertical.padding / STRIDE };
     windows.div_ceil(step_windows)
 }
 
 /// The first pixel of the block's planes.
-#[inline(always)]
+#[device_inline]
 pub(super) fn first_pixel(geometry: &Geometry, part: &Part) -> usize {
     let [vertical, horizontal] = &geometry.axes;
     part.plane as usize * vertical.image as usize * horizontal.image as usize
 }
 
 /// The first element of their maps in the output.
-#[inline(always)]
+#[device_inline]
 pub(super) fn first_output(geometry: &Geometry, part: &Part) -> usize {
     let [vertical, horizontal] = &geometry.axes;
     part.plane as usize * geometry.kernels as usize * vertical.output as usize * horizontal.output as usize
@@ -145,7 +145,7 @@ pub(super) struct Cells {
 }
 
 impl Cells {
-    #[inline(always)]
+    #[device_inline]
     pub fn new<const STRIDE: u32>(geometry: &Geometry, walk: &Walk, part: &Part, plane: u32, cell: u32) -> Self {
         let [vertical, horizontal] = &geometry.axes;
         let window = horizontal.padding / STRIDE + part.window + cell;
@@ -161,14 +161,14 @@ impl Cells {
     }
 
     /// The row of the image in which the window that is so many after the first begins; wraps where it is above.
-    #[inline(always)]
+    #[device_inline]
     pub fn top<const STRIDE: u32>(geometry: &Geometry, window: u32) -> u32 {
         let vertical = &geometry.axes[0];
         ((vertical.padding / STRIDE + window) * STRIDE).wrapping_sub(vertical.padding)
     }
 
     /// Where row `top` is, and by how much the next one is on.
-    #[inline(always)]
+    #[device_inline]
     fn row(&self, geometry: &Geometry, top: u32, step: u32) -> (u32, usize) {
         let width = geometry.axes[1].image;
         (self.origin.wrapping_add(top.wrapping_mul(width)), in_step(width, step))
@@ -179,7 +179,7 @@ impl Cells {
     ///
     /// # Safety
     /// `x` begins with the block's first plane; `end` is within the image, and what is asked for among what is there.
-    #[inline(always)]
+    #[device_inline]
     pub unsafe fn load<T: Storage, const STRIDE: u32>(
         &self,
         x: Global<T>,
@@ -228,7 +228,7 @@ impl Cells {
     ///
     /// # Safety
     /// `dx` begins with the block's first plane; nobody else has these columns.
-    #[inline(always)]
+    #[device_inline]
     pub unsafe fn put<T: Storage, const STRIDE: u32>(
         &self,
         dx: GlobalMut<T>,
@@ -311,7 +311,7 @@ pub(super) struct Staging {
 }
 
 impl Staging {
-    #[inline(always)]
+    #[device_inline]
     pub fn new<const TAPS: u32, const STRIDE: u32>(geometry: &Geometry, walk: &Walk, part: &Part, quads: u32) -> Self {
         let [vertical, horizontal] = &geometry.axes;
         let (brought, there) = ([false; AHEAD], [false; AHEAD]);
@@ -335,7 +335,7 @@ impl Staging {
     ///
     /// # Safety
     /// `dy` begins with the block's first map.
-    #[inline(always)]
+    #[device_inline]
     pub unsafe fn load<T: Storage, const STRIDE: u32>(
         &self,
         dy: Global<T>,
@@ -368,7 +368,7 @@ impl Staging {
     ///
     /// # Safety
     /// There is such a buffer, that nobody reads.
-    #[inline(always)]
+    #[device_inline]
     pub unsafe fn store<T: Storage>(&self, to: Shared<f32>, buffer: u32, rows: &[[T; QUAD as usize]; AHEAD]) {
         unrolled!(A in [0 1 2] {
             if (A as u32) < ahead(self.quads) && self.brought[A] {
@@ -386,7 +386,7 @@ impl Staging {
 ///
 /// # Safety
 /// The rows are there, with zeros where `dy` ends.
-#[inline(always)]
+#[device_inline]
 pub(super) unsafe fn spread<const TAPS: u32, const STRIDE: u32>(
     staged: Shared<f32>,
     from: u32,

@@ -68,7 +68,7 @@ const fn sizes(taps: u32, stride: u32) -> [u32; 2] {
 }
 
 /// Whether a window of this size has a position.
-#[inline(always)]
+#[device_inline]
 const fn has<const TAPS: u32, const STRIDE: u32>(size: u32, position: usize) -> bool {
     (position as u32) < sizes(TAPS, STRIDE)[0]
         || ((position as u32) < sizes(TAPS, STRIDE)[1] && (position as u32) < size)
@@ -258,7 +258,7 @@ const RING: u32 = 4;
 
 /// `size`, which the compiler cannot know to be the same in every step: it would keep its multiples, for the rows of a step,
 /// in registers. `step` is below 2³¹.
-#[inline(always)]
+#[device_inline]
 fn in_step(size: u32, step: u32) -> usize {
     (size + (step >> 31)) as usize
 }
@@ -279,7 +279,7 @@ struct Part {
 }
 
 impl Part {
-    #[inline(always)]
+    #[device_inline]
     fn of_block(geometry: &Geometry, walk: &Walk) -> Self {
         let (rest, part) = divide(thread::block_idx_x(), walk.parts);
         let (group, tile) = divide(rest, walk.tiles);
@@ -299,7 +299,7 @@ impl Part {
 ///
 /// # Safety
 /// `from` holds the vector, from a multiple of 4 on.
-#[inline(always)]
+#[device_inline]
 unsafe fn vector<const TAPS: u32, const STRIDE: u32>(from: Shared<f32>, at: u32, size: u32) -> [f32; MOST] {
     // SAFETY: zero bits are 0.0.
     let mut weights: [f32; MOST] = unsafe { core::mem::zeroed() };
