@@ -225,7 +225,9 @@ fn matches_cpu<T: Real>(gpu: &Device, case: &Case, layout: Layout) -> Outcome {
         let (got, expected) = (forward(gpu, &x, divisor)?, forward(&cpu, &x, divisor)?);
         assert_eq!(got.strides(), strides_like(&x, got.shape()), "{case:?}");
         assert_close(&what("y"), &got.to_vec()?, &expected.to_vec()?, terms, &size)?;
-        assert_same_bits(&what("y again"), &forward(gpu, &x, divisor)?, &got)?;
+        if let Some(again) = again(|| forward(gpu, &x, divisor))? {
+            assert_same_bits(&what("y again"), &again, &got)?;
+        }
 
         let shares = backward(&cpu, &absolute(&dy)?, divisor, 0.0)?;
         let size: Vec<f64> = sizes(&shares).iter().zip(sizes(&old)).map(|(size, old)| size + old).collect();
@@ -233,7 +235,9 @@ fn matches_cpu<T: Real>(gpu: &Device, case: &Case, layout: Layout) -> Outcome {
             let (got, expected) = (backward(gpu, &dy, divisor, beta)?, backward(&cpu, &dy, divisor, beta)?);
             let what = what(&format!("dx with beta {beta}"));
             assert_close(&what, &got.to_vec()?, &expected.to_vec()?, terms, &size)?;
-            assert_same_bits(&format!("{what}, again"), &backward(gpu, &dy, divisor, beta)?, &got)?;
+            if let Some(again) = again(|| backward(gpu, &dy, divisor, beta))? {
+                assert_same_bits(&format!("{what}, again"), &again, &got)?;
+            }
         }
     }
     Ok(())

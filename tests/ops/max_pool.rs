@@ -232,7 +232,9 @@ fn matches_cpu<T: Real>(gpu: &Device, case: &Case, layout: Layout) -> Outcome {
             let expected = backward(&cpu, &expected.indices, &dy, beta)?.to_vec()?;
             let what = what(&format!("dx with beta {beta}"));
             assert_close(&what, &dx.to_vec()?, &expected, case.window.positions() + 1, &magnitude)?;
-            assert_same_bits(&format!("{what}, again"), &backward(gpu, &got.indices, &dy, beta)?, &dx)?;
+            if let Some(again) = again(|| backward(gpu, &got.indices, &dy, beta))? {
+                assert_same_bits(&format!("{what}, again"), &again, &dx)?;
+            }
         }
     }
     Ok(())

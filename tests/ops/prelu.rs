@@ -2,6 +2,7 @@
 
 mod forward;
 
+use cuda_std::emulator::SANITIZED;
 use ferrolayer::ops::prelu;
 use ferrolayer::testing::{assert_close, gradcheck_fn};
 use ferrolayer::{Device, Layout, Out, ParameterOf, Real, Tensor, bf16, f16};
@@ -70,7 +71,7 @@ fn compare<T: Real, A: ParameterOf<T>>(gpu: &Device, shape: &[usize], slopes: us
     let [x, dy, old] = [0, 1, 2].map(|s| normal_tensor::<T>(&cpu, 10 * seed + s, shape));
     let [alpha, old_alpha] = [3, 4].map(|s| normal_tensor::<A>(&cpu, 10 * seed + s, &[slopes]));
     let run = |device| run(device, [&x, &dy, &old], [&alpha, &old_alpha]);
-    let (expected, got, again) = (run(&cpu)?, run(gpu)?, run(gpu)?);
+    let (expected, got) = (run(&cpu)?, run(gpu)?);
     let context = |what: &str| format!("{what} of {shape:?}, {slopes} slopes");
     assert_same_bits(&context("y"), &got.y, &expected.y)?;
     assert_same_bits(&context("dx"), &got.dx, &expected.dx)?;
@@ -93,8 +94,11 @@ fn compare<T: Real, A: ParameterOf<T>>(gpu: &Device, shape: &[usize], slopes: us
     let (dalpha, expected) = (got.dalpha_added.to_vec()?, expected.dalpha_added.to_vec()?);
     assert_close(&context("dalpha added"), &dalpha, &expected, terms + 1, &sizes)?;
 
-    assert_same_bits(&context("dx again"), &again.dx_added, &got.dx_added)?;
-    assert_same_bits(&context("dalpha again"), &again.dalpha_added, &got.dalpha_added)
+    if let Some(again) = again(|| run(gpu))? {
+        assert_same_bits(&context("dx again"), &again.dx_added, &got.dx_added)?;
+        assert_same_bits(&context("dalpha again"), &again.dalpha_added, &got.dalpha_added)?;
+    }
+    Ok(())
 }
 
 /// Slopes of 16 bits give what the same numbers in `f32` do; their gradient is rounded once.
@@ -167,7 +171,7 @@ fn channels_last_is_the_same(device: &Device) -> Outcome {
 
 fn matches_cpu<T: Real, A: ParameterOf<T>>(gpu: &Device) -> Outcome {
     // Features, small planes, planes of one tile and beside it, one of everything; shared slopes and one per channel.
-    for (seed, (shape, slopes)) in [
+    let cases = [
         (vec![1, 1], 1),
         (vec![5], 1),
         (vec![33, 7], 7),
@@ -179,20 +183,19 @@ fn matches_cpu<T: Real, A: ParameterOf<T>>(gpu: &Device) -> Outcome {
         (vec![3, 2, 31, 33], 2),
         (vec![700, 3, 7], 3),
         (vec![700, 4, 7], 4),
-        // Of which the second launch adds up more parts than its threads have on their way at once; planes in parts.
-        (vec![800, 3, 49], 3),
+        // Planes in parts.
         (vec![3, 2, 5003], 2),
         (vec![2, 3, 48, 48], 3),
         (vec![5, 2, 31, 33], 2),
         (vec![2, 1, 4, 5], 1),
         (vec![2, 3, 37, 29], 1),
-    ]
-    .iter()
-    .enumerate()
-    {
+    ];
+    for (seed, (shape, slopes)) in cases.iter().enumerate() {
         compare::<T, A>(gpu, shape, *slopes, seed as u64)?;
     }
-    Ok(())
+    // Of which the second launch adds up more parts than its threads have on their way at once. A sanitizer would take a minute for
+    // barriers that smaller ones reach.
+    if SANITIZED { Ok(()) } else { compare::<T, A>(gpu, &[800, 3, 49], 3, cases.len() as u64) }
 }
 
 fn matches_cpu_on_random_shapes(gpu: &Device) -> Outcome {

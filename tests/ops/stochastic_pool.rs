@@ -257,7 +257,9 @@ fn matches_cpu<T: Real>(gpu: &Device, case: &Case, layout: Layout) -> Outcome {
         let size = sizes(&backward(&cpu, &expected.indices, &crate::max_pool::absolute(&dy)?)?);
         let (dx, expected) = (backward(gpu, &got.indices, &dy)?, backward(&cpu, &expected.indices, &dy)?);
         assert_close(&what("dx"), &dx.to_vec()?, &expected.to_vec()?, terms, &size)?;
-        assert_same_bits(&what("dx again"), &backward(gpu, &got.indices, &dy)?, &dx)?;
+        if let Some(again) = again(|| backward(gpu, &got.indices, &dy))? {
+            assert_same_bits(&what("dx again"), &again, &dx)?;
+        }
         assert_eq!((on_gpu.seed()?, on_gpu.offset()?), (7, pass as u64 + 1));
     }
     Ok(())

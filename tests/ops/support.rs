@@ -3,6 +3,7 @@
 use std::sync::{OnceLock, PoisonError, RwLock, TryLockError};
 use std::time::Duration;
 
+use cuda_std::emulator::SANITIZED;
 use ferrolayer::device::{Gpu, GpuOptions};
 use ferrolayer::ops::Window;
 use ferrolayer::{Device, Element, Real, Tensor};
@@ -14,9 +15,15 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 /// What a test body returns: any error fails it.
 pub type Outcome = Result<(), Failed>;
 
-/// A trial that needs no GPU.
+/// A trial that needs no GPU; left out under a sanitizer.
 pub fn on_cpu(name: &str, test: impl FnOnce() -> Outcome + Send + 'static) -> Trial {
-    Trial::test(name, test)
+    if SANITIZED { left_out(name) } else { Trial::test(name, test) }
+}
+
+/// What a sanitizer has no say in: it follows the threads of the emulated grid, and neither rayon's nor a GPU's. The body is not
+/// compiled for it either, for the branch is a constant's: most of the tests' code is for the CPU and for GPUs of certain kinds.
+fn left_out(name: &str) -> Trial {
+    Trial::ignorable_test(name, || Ok(Completion::ignored_with("left out under a sanitizer")))
 }
 
 /// Two trials of one body: on the emulated GPU, and on the first real one where there is one.
@@ -68,7 +75,8 @@ pub fn on_hopper(name: &str, test: impl FnOnce(&Device) -> Outcome + Send + 'sta
 static MEMORY: RwLock<()> = RwLock::new(());
 
 fn on_gpu(name: &str, trial: impl FnOnce() -> Result<Completion, Failed> + Send + 'static) -> Trial {
-    Trial::ignorable_test(format!("{name}::gpu"), trial)
+    let name = format!("{name}::gpu");
+    if SANITIZED { left_out(&name) } else { Trial::ignorable_test(name, trial) }
 }
 
 /// Runs the test on the first real GPU, unless there is none or there is a reason not to.
@@ -95,7 +103,12 @@ pub fn require_gpu() -> bool {
 /// All of them; under a sanitizer the first, where the others are other numbers for the same launches, which reach the same barriers
 /// and the same memory.
 pub fn fewer<T>(all: &[T]) -> &[T] {
-    if cuda_std::emulator::SANITIZED { &all[..1] } else { all }
+    if SANITIZED { &all[..1] } else { all }
+}
+
+/// What `run` gives once more, to compare bits with; nothing under a sanitizer, which followed the same launches the first time.
+pub fn again<T, E>(run: impl FnOnce() -> Result<T, E>) -> Result<Option<T>, E> {
+    (!SANITIZED).then(run).transpose()
 }
 
 /// Runs `test` on `cases` values of `strategy`, the same ones each time, and names the smallest that fails.
