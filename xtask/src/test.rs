@@ -46,6 +46,9 @@ pub struct Options {
     /// Run the kernels' tests on the emulated grid under this sanitizer instead
     #[arg(long)]
     sanitizer: Option<Sanitizer>,
+    /// Of this package alone, where a sanitizer is named
+    #[arg(long, requires = "sanitizer", value_parser = EMULATED.map(|(package, ..)| package))]
+    package: Option<String>,
     /// Passed on to `cargo test`
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<String>,
@@ -88,7 +91,7 @@ impl Sanitizer {
 
 pub fn run(options: &Options) -> Result<()> {
     match options.sanitizer {
-        Some(sanitizer) => under(sanitizer, &options.arguments),
+        Some(sanitizer) => under(sanitizer, options.package.as_deref(), &options.arguments),
         None => everything(&options.arguments),
     }
 }
@@ -120,11 +123,14 @@ fn address_sanitizer_options() -> String {
     format!("{NULL_FOR_TOO_MUCH}:detect_leaks=0")
 }
 
-fn under(sanitizer: Sanitizer, arguments: &[String]) -> Result<()> {
+fn under(sanitizer: Sanitizer, only: Option<&str>, arguments: &[String]) -> Result<()> {
     // With a target named, macros and build scripts are built without the sanitizer, which could not load them.
     let said = answer(Command::new("rustc").arg("-vV").current_dir(root())).unwrap_or_default();
     let host = said.lines().find_map(|line| line.strip_prefix("host: ")).unwrap_or("x86_64-unknown-linux-gnu");
     for (package, targets, filter) in EMULATED {
+        if only.is_some_and(|only| only != package) {
+            continue;
+        }
         let mut cargo = cargo();
         cargo
             .env("RUSTC_BOOTSTRAP", "1")
