@@ -2,7 +2,7 @@
 //! SC 2011), for kernels and for the CPU.
 //!
 //! A thread asks for the numbers of its own counter: there is no state to share, and every device and every order of
-//! threads draws the same.
+//! threads draws the same. What the CPU asks for is inlined there too: its loops become vector code only so.
 
 use cuda_std::device_inline;
 use cuda_std::integer::mul_wide;
@@ -13,7 +13,7 @@ const WEYL: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
 const ROUNDS: u32 = 10;
 
 /// The four numbers of a counter.
-#[device_inline]
+#[inline(always)]
 pub fn philox4x32(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     let mut round = 0;
     while round < ROUNDS {
@@ -32,7 +32,7 @@ pub fn philox4x32(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
 
 /// The numbers of element `index` in pass `offset` of a run with this seed: the key is the seed, the counter the offset and
 /// the index, each with its lower half first.
-#[device_inline]
+#[inline(always)]
 pub fn numbers(seed: u64, offset: u64, index: u64) -> [u32; 4] {
     let counter = [offset as u32, (offset >> 32) as u32, index as u32, (index >> 32) as u32];
     philox4x32(counter, [seed as u32, (seed >> 32) as u32])

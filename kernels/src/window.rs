@@ -453,11 +453,12 @@ pub trait Position: Vector4 {
 macro_rules! positions {
     ($($t:ty)*) => {$(
         impl Position for $t {
-            #[device_inline]
+            // In the CPU's loops too.
+            #[inline(always)]
             fn narrow(position: u32) -> Self {
                 position as Self
             }
-            #[device_inline]
+            #[inline(always)]
             fn widen(self) -> u32 {
                 self as u32
             }

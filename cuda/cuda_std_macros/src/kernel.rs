@@ -7,7 +7,7 @@ use syn::{Attribute, FnArg, GenericArgument, ItemFn, Pat, PathArguments, ReturnT
 
 use crate::arguments::Arguments;
 use crate::instances::Instance;
-use crate::launch_type;
+use crate::{inline, launch_type};
 
 /// How a parameter gets into the kernel.
 pub enum Kind {
@@ -59,7 +59,7 @@ pub fn expand(attribute: TokenStream, item: TokenStream) -> syn::Result<TokenStr
     let generic = !function.sig.generics.params.is_empty();
     let where_it_is = match (generic, &kernel.arguments.only) {
         (false, None) => quote!(#[cfg(not(target_arch = "nvptx64"))]),
-        (true, None) => quote!(#[cfg_attr(target_arch = "nvptx64", inline(always))]),
+        (true, None) => inline::on_device(),
         (false, Some(_)) => quote!(#[cfg(any())]),
         (true, Some(_)) => {
             let on_device = kernel.on_device();

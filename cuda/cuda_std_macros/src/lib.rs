@@ -1,5 +1,5 @@
-//! The procedural macros of `cuda_std`: [`macro@kernel`] and [`shared_array!`]. Use them through `cuda_std`, which
-//! re-exports both; the code that they generate names it.
+//! The procedural macros of `cuda_std`: [`macro@kernel`], [`macro@device_inline`] and [`shared_array!`]. Use them through
+//! `cuda_std`, which re-exports them; the code that they generate names it.
 //!
 //! `kernel` has the name that rust-cuda's macro has; what it writes is for rustc's own `nvptx64-nvidia-cuda` target
 //! and, on any other target, for `cuda_std`'s emulated grid.
@@ -110,7 +110,7 @@ pub fn shared_array(input: TokenStream) -> TokenStream {
 
 /// Copies a function into each place on the device that calls it, as `#[inline(always)]` does: a call there costs registers,
 /// and what is not known to be constant where it is compiled costs local memory. On the host, where the copies would be most of
-/// what is compiled, it is a function like any other.
+/// what is compiled, it is a function like any other: one that the CPU's own loops call stays `#[inline(always)]`.
 ///
 /// ```
 /// use cuda_std::prelude::*;
