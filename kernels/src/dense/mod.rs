@@ -304,7 +304,6 @@ pub unsafe fn dense_forward_wgmma<T: Half, const COLUMNS: u32, const ACROSS: u32
     parts: Option<GlobalMut<f32>>,
     shape: Shape,
     splits: u32,
-    area: wgmma::Area,
     activation: u32,
     x_map: TensorMap,
     x_edge: TensorMap,
@@ -315,7 +314,7 @@ pub unsafe fn dense_forward_wgmma<T: Half, const COLUMNS: u32, const ACROSS: u32
     let epilogue = Epilogue { out: y, beta: 0.0, z, b, alpha, activation };
     let maps = [[x_map, x_edge], [w_map, w_edge]];
     // SAFETY: the module's contract.
-    unsafe { wgmma::product::<T, COLUMNS, ACROSS, PARTS, true, true>(maps, epilogue, parts, shape, splits, Some(area)) }
+    unsafe { wgmma::product::<T, COLUMNS, ACROSS, PARTS, true, true>(maps, epilogue, parts, shape, splits) }
 }
 
 /// [`dense_dx`] on Hopper's tensor cores, as [`dense_forward_wgmma`].
@@ -343,7 +342,6 @@ pub unsafe fn dense_dx_wgmma<T: Half, const COLUMNS: u32, const ACROSS: u32, con
     parts: Option<GlobalMut<f32>>,
     shape: Shape,
     splits: u32,
-    area: wgmma::Area,
     beta: f32,
     dz_map: TensorMap,
     dz_edge: TensorMap,
@@ -354,7 +352,7 @@ pub unsafe fn dense_dx_wgmma<T: Half, const COLUMNS: u32, const ACROSS: u32, con
     // SAFETY: the module's contract.
     unsafe {
         let epilogue = Epilogue::sum(dx, beta);
-        wgmma::product::<T, COLUMNS, ACROSS, PARTS, true, false>(maps, epilogue, parts, shape, splits, Some(area))
+        wgmma::product::<T, COLUMNS, ACROSS, PARTS, true, false>(maps, epilogue, parts, shape, splits)
     }
 }
 
@@ -383,7 +381,6 @@ pub unsafe fn dense_dw_wgmma<T: Half, const COLUMNS: u32, const ACROSS: u32, con
     parts: Option<GlobalMut<f32>>,
     shape: Shape,
     splits: u32,
-    area: wgmma::Area,
     beta: f32,
     dz_map: TensorMap,
     x_map: TensorMap,
@@ -393,7 +390,7 @@ pub unsafe fn dense_dw_wgmma<T: Half, const COLUMNS: u32, const ACROSS: u32, con
     // SAFETY: the module's contract.
     unsafe {
         let epilogue = Epilogue::sum(dw, beta);
-        wgmma::product::<T, COLUMNS, ACROSS, PARTS, false, false>(maps, epilogue, parts, shape, splits, Some(area))
+        wgmma::product::<T, COLUMNS, ACROSS, PARTS, false, false>(maps, epilogue, parts, shape, splits)
     }
 }
 

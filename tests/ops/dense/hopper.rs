@@ -3,7 +3,7 @@
 
 use cuda_std::arch::sm_80::Half;
 use cuda_std::launch::{DeviceMemory, Launch, LaunchDims};
-use kernels::dense::wgmma::{self, Area, DEPTH, PIECE, edge, may_share, operand_box};
+use kernels::dense::wgmma::{self, DEPTH, PIECE, edge, may_share, operand_box};
 use kernels::dense::{DenseDwWgmma, DenseDxWgmma, DenseForwardWgmma, PRELU_EACH, Shape};
 
 use super::launches::{OP, buffer, gpu};
@@ -56,15 +56,13 @@ enum Product {
     Dw,
 }
 
-/// A product, in how many parts, how many blocks one below the other and side by side share what they copy, and whether the last rows
-/// (0) or columns (1) are another launch's, where there are tiles for two.
+/// A product, in how many parts, and how many blocks one below the other and side by side share what they copy.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     product: Product,
     sizes: [usize; 3],
     splits: u32,
     sharing: [u32; 2],
-    in_two: Option<usize>,
 }
 
 /// The ways to share that are tried, where a tile's sides have as many parts.
@@ -74,21 +72,6 @@ impl Case {
     fn shape(&self, parts: u32) -> Shape {
         let [rows, columns, depth] = self.sizes.map(|size| size as u32);
         Shape { rows, columns, depth, depth_per_split: depth.div_ceil(self.splits * parts).next_multiple_of(DEPTH) }
-    }
-
-    /// What is launched by tiles of these sides.
-    fn areas(&self, tile: [u32; 2]) -> Vec<Area> {
-        let Shape { rows, columns, .. } = self.shape(1);
-        let side = [0, 1].map(|i| tile[i] * self.sharing[i]);
-        let mut middle = [0, 0];
-        if let Some(axis) = self.in_two {
-            middle[axis] = [rows, columns][axis].div_ceil(side[axis]) / 2 * side[axis];
-        }
-        if middle == [0, 0] {
-            return vec![Area::from([0, 0], [rows, columns], side)];
-        }
-        let end = [0, 1].map(|i| if middle[i] > 0 { middle[i] } else { [rows, columns][i] });
-        vec![Area::from([0, 0], end, side), Area::from(middle, [rows, columns], side)]
     }
 
     /// Where element `(row, k)` of the left operand is, and `(k, column)` of the right one.
@@ -156,80 +139,73 @@ where
         let (_, into) = out.all.gpu_mut::<T>(OP, "out")?.as_slice_mut().split_at(GUARD);
         let (mut into, _) = into.split_at(n * o);
         let [down, beside] = case.sharing;
-        for area in case.areas([side, width]) {
-            let maps =
-                |matrix: &dyn DeviceMemory<T>, [across, first]: [u32; 2], inner, side, blocks| -> Result<_, Failed> {
-                    let of =
-                        |side, blocks| gpu.tensor_map(matrix, sizes(across, inner), operand_box(side, inner, blocks));
-                    Ok([of(side, blocks)?, of(edge(across - first, side / blocks), if inner { 1 } else { blocks })?])
-                };
-            let [a_map, a_edge] = maps(&a, [rows, area.row], a_inner, side, beside)?;
-            let [b_map, b_edge] = maps(&b_matrix, [columns, area.column], b_inner, width, down)?;
-            let parts = match splits {
-                1 => None,
-                _ => Some(room.gpu_mut::<f32>(OP, "parts")? as &mut dyn DeviceMemory<f32>),
-            };
-            let clusters = area.down * area.across * splits;
-            // Fewer blocks than tiles where there are several, and a block may take several.
-            let clusters = if PARTS > 1 { clusters } else { clusters.div_ceil(2) };
-            let below = PARTS.max(down);
-            let dims = LaunchDims::new((clusters * below, beside), wgmma::BLOCK)
-                .with_cluster((below, beside))
-                .with_shared(wgmma::shared_bytes(COLUMNS, ACROSS, PARTS));
-            // SAFETY: matrices of the shapes that the kernels ask for, their maps, and as many parts as splits.
-            unsafe {
-                match case.product {
-                    Product::Forward => {
-                        let kernel = DenseForwardWgmma::<T, COLUMNS, ACROSS, PARTS> {
-                            x: &a,
-                            w: &b_matrix,
-                            y: &mut into,
-                            z: Some(z.gpu_mut::<T>(OP, "z")?),
-                            b: Some(buffer(&b)?),
-                            alpha: Some(buffer(&alpha)?),
-                            parts,
-                            shape,
-                            splits,
-                            area,
-                            activation: PRELU_EACH,
-                            x_map: a_map,
-                            x_edge: a_edge,
-                            w_map: b_map,
-                            w_edge: b_edge,
-                        };
-                        gpu.launch(dims, kernel)?;
-                    }
-                    Product::Dx => {
-                        let kernel = DenseDxWgmma::<T, COLUMNS, ACROSS, PARTS> {
-                            dz: &a,
-                            w: &b_matrix,
-                            dx: &mut into,
-                            parts,
-                            shape,
-                            splits,
-                            area,
-                            beta,
-                            dz_map: a_map,
-                            dz_edge: a_edge,
-                            w_map: b_map,
-                        };
-                        gpu.launch(dims, kernel)?;
-                    }
-                    Product::Dw => {
-                        let kernel = DenseDwWgmma::<T, COLUMNS, ACROSS, PARTS> {
-                            dz: &a,
-                            x: &b_matrix,
-                            dw: &mut into,
-                            parts,
-                            shape,
-                            splits,
-                            area,
-                            beta,
-                            dz_map: a_map,
-                            x_map: b_map,
-                        };
-                        gpu.launch(dims, kernel)?;
-                    }
+        let maps = |matrix: &dyn DeviceMemory<T>, across: u32, inner, side, blocks| -> Result<_, Failed> {
+            let of = |side, blocks| gpu.tensor_map(matrix, sizes(across, inner), operand_box(side, inner, blocks));
+            Ok([of(side, blocks)?, of(edge(across, side / blocks), if inner { 1 } else { blocks })?])
+        };
+        let [a_map, a_edge] = maps(&a, rows, a_inner, side, beside)?;
+        let [b_map, b_edge] = maps(&b_matrix, columns, b_inner, width, down)?;
+        let parts = match splits {
+            1 => None,
+            _ => Some(room.gpu_mut::<f32>(OP, "parts")? as &mut dyn DeviceMemory<f32>),
+        };
+        let clusters = rows.div_ceil(side * down) * columns.div_ceil(width * beside) * splits;
+        // Fewer blocks than tiles where there are several, and a block may take several.
+        let clusters = if PARTS > 1 { clusters } else { clusters.div_ceil(2) };
+        let below = PARTS.max(down);
+        let dims = LaunchDims::new((clusters * below, beside), wgmma::BLOCK)
+            .with_cluster((below, beside))
+            .with_shared(wgmma::shared_bytes(COLUMNS, ACROSS, PARTS));
+        // SAFETY: matrices of the shapes that the kernels ask for, their maps, and as many parts as splits.
+        unsafe {
+            match case.product {
+                Product::Forward => {
+                    let kernel = DenseForwardWgmma::<T, COLUMNS, ACROSS, PARTS> {
+                        x: &a,
+                        w: &b_matrix,
+                        y: &mut into,
+                        z: Some(z.gpu_mut::<T>(OP, "z")?),
+                        b: Some(buffer(&b)?),
+                        alpha: Some(buffer(&alpha)?),
+                        parts,
+                        shape,
+                        splits,
+                        activation: PRELU_EACH,
+                        x_map: a_map,
+                        x_edge: a_edge,
+                        w_map: b_map,
+                        w_edge: b_edge,
+                    };
+                    gpu.launch(dims, kernel)?;
+                }
+                Product::Dx => {
+                    let kernel = DenseDxWgmma::<T, COLUMNS, ACROSS, PARTS> {
+                        dz: &a,
+                        w: &b_matrix,
+                        dx: &mut into,
+                        parts,
+                        shape,
+                        splits,
+                        beta,
+                        dz_map: a_map,
+                        dz_edge: a_edge,
+                        w_map: b_map,
+                    };
+                    gpu.launch(dims, kernel)?;
+                }
+                Product::Dw => {
+                    let kernel = DenseDwWgmma::<T, COLUMNS, ACROSS, PARTS> {
+                        dz: &a,
+                        x: &b_matrix,
+                        dw: &mut into,
+                        parts,
+                        shape,
+                        splits,
+                        beta,
+                        dz_map: a_map,
+                        x_map: b_map,
+                    };
+                    gpu.launch(dims, kernel)?;
                 }
             }
         }
@@ -275,7 +251,6 @@ where
     for step in 0..side {
         // In turns, so that each meets all remainders of four and of eight.
         let sharing = sharings[(step + step / 8) % sharings.len()];
-        let in_two = [None, Some(0), Some(1)][step / 4 % 3];
         // What is not innermost of a matrix may be of any size.
         let rows = 1 + step + if step % 4 == 0 { side } else { 0 };
         let columns = piece * (1 + step % (tile / piece)) + if step % 8 == 1 { tile } else { 0 };
@@ -286,7 +261,7 @@ where
             (Product::Dx, [rows, columns, whole(depth)]),
             (Product::Dw, [whole(rows), columns, depth]),
         ] {
-            check::<T, COLUMNS, ACROSS, PARTS>(device, Case { product, sizes, splits: 1, sharing, in_two })?;
+            check::<T, COLUMNS, ACROSS, PARTS>(device, Case { product, sizes, splits: 1, sharing })?;
         }
     }
     for product in [Product::Forward, Product::Dx, Product::Dw] {
@@ -296,9 +271,7 @@ where
                 continue;
             }
             for &sharing in &sharings {
-                for in_two in [None, Some(0), Some(1)] {
-                    check::<T, COLUMNS, ACROSS, PARTS>(device, Case { product, sizes, splits, sharing, in_two })?;
-                }
+                check::<T, COLUMNS, ACROSS, PARTS>(device, Case { product, sizes, splits, sharing })?;
             }
         }
     }

@@ -152,7 +152,6 @@ pub unsafe fn dense_tf32<const COLUMNS: u32, const PARTS: u32>(
             parts,
             shape,
             splits,
-            None,
         )
     }
 }

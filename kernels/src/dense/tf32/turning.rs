@@ -60,7 +60,7 @@ pub unsafe fn product<const COLUMNS: u32, const TURNED: bool, const BOTH: bool>(
     splits: u32,
 ) {
     let ring = Ring::<bf16, COLUMNS, 1, 1>::new();
-    let order = Order::<COLUMNS, 1, 1>::of_all(Tf32::in_halves(store.shape), splits, ring.cluster);
+    let order = Order::<COLUMNS, 1, 1>::new(Tf32::in_halves(store.shape), splits, ring.cluster);
     let thread = thread::thread_idx_x();
     // SAFETY: the protocol of the module `wgmma`.
     unsafe {

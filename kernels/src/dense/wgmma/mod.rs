@@ -29,9 +29,6 @@
 //! its own share in the order of the blocks. A warp's sums go by one bulk copy to each block, by way of the ring, which is no
 //! longer needed; at the other end the same warp waits for them, and no thread for all memory of a block.
 //!
-//! **Areas.** A launch makes all of a product or its first or last rows or columns ([`Area`]): what would be the few tiles of a last wave
-//! can be another launch's, by smaller tiles or with their depth shared.
-//!
 //! **Edges.** Beyond the depth copies bring zeros. Beyond the rows or columns nothing is copied ([`edge`]), so that what is multiplied
 //! there is anything; nothing of it is stored.
 //!
@@ -39,8 +36,6 @@
 //!
 //! A slice of 256 columns takes as many clocks of the tensor cores as of shared memory, of fewer columns more of shared
 //! memory; large products draw so much power that the clock falls.
-
-use cuda_std::prelude::*;
 
 use super::LARGE;
 
@@ -86,31 +81,6 @@ pub const fn may_share(columns: u32, across: u32, [down, beside]: [u32; 2]) -> b
     let [rows, columns] = tile(columns, across);
     let whole = (columns / SWAPPED).is_multiple_of(down) && (rows / SWAPPED).is_multiple_of(beside);
     whole && matches!(down, 1 | 2 | 4) && matches!(beside, 1 | 2 | 4)
-}
-
-/// The part of a product that a launch makes: whole tiles from a row and a column on.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Area {
-    /// Its first row.
-    pub row: u32,
-    /// Its first column, a multiple of [`PIECE`].
-    pub column: u32,
-    /// Tiles one below the other, those of a cluster's blocks that share what they copy counted as one.
-    pub down: u32,
-    /// Tiles side by side, counted alike.
-    pub across: u32,
-}
-
-// SAFETY: `repr(C)` with only `u32` inside: no padding, no pointers, the same layout on host and device.
-unsafe impl KernelParam for Area {}
-
-impl Area {
-    /// From a row and a column on to the product's last ones, by clusters whose tiles have these sides together.
-    #[device_inline]
-    pub const fn from([row, column]: [u32; 2], [rows, columns]: [u32; 2], [down, across]: [u32; 2]) -> Self {
-        Self { row, column, down: (rows - row).div_ceil(down), across: (columns - column).div_ceil(across) }
-    }
 }
 
 /// Shared memory of a block, in bytes: the stages, room for results, two barriers a stage and one for each warp's sums.

@@ -13,13 +13,13 @@ use super::element::Factor;
 use super::epilogue::Store;
 use super::order::Order;
 use super::ring::{Place, Ring};
-use super::{Area, DEPTH, PANEL, copy, stage, tile};
+use super::{DEPTH, PANEL, copy, stage, tile};
 
 /// Registers of each thread of the copying warpgroup, and of the multiplying ones. All together are a multiprocessor's.
 const COPY_REGISTERS: u32 = 40;
 const MULTIPLY_REGISTERS: u32 = 232;
 
-/// The block's tiles of `a · b`, `a: [rows, depth]`, `b: [depth, columns]`, of all or of an `area`, into `epilogue`, or into `parts`,
+/// The block's tiles of `a · b`, `a: [rows, depth]`, `b: [depth, columns]`, into `epilogue`, or into `parts`,
 /// `[splits, rows, columns]`, where they are given.
 ///
 /// `A_DEPTH_INNER` says that `a` lies row by row, `B_DEPTH_INNER` that `b` lies column by column; otherwise the other way.
@@ -42,13 +42,9 @@ pub unsafe fn product<
     parts: Option<GlobalMut<f32>>,
     shape: Shape,
     splits: u32,
-    area: Option<Area>,
 ) {
     let ring = Ring::<T::Half, COLUMNS, ACROSS, PARTS>::new();
-    let order = match area {
-        Some(area) => Order::<COLUMNS, ACROSS, PARTS>::new(T::in_halves(shape), splits, ring.cluster, area),
-        None => Order::of_all(T::in_halves(shape), splits, ring.cluster),
-    };
+    let order = Order::<COLUMNS, ACROSS, PARTS>::new(T::in_halves(shape), splits, ring.cluster);
     let thread = thread::thread_idx_x();
     // SAFETY: the protocol of the module above.
     unsafe {

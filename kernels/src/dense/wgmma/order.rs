@@ -9,15 +9,16 @@ use cuda_std::prelude::*;
 use super::super::order::{GROUP, Tile, divide};
 use super::super::product::Shape;
 use super::cluster::Cluster;
-use super::{Area, DEPTH, tile};
+use super::{DEPTH, tile};
 
 /// All that a launch has to do, and how far a thread has come with the block's part of it.
 #[derive(Clone, Copy)]
 pub struct Order<const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> {
     shape: Shape,
     cluster: Cluster,
-    area: Area,
-    /// Clusters' tiles of all parts.
+    /// Clusters' tiles, one below the other and side by side, and of all parts.
+    down: u32,
+    across: u32,
     count: u32,
     /// The block's next, and from one to the one after.
     number: u32,
@@ -26,20 +27,14 @@ pub struct Order<const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> {
 
 impl<const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> Order<COLUMNS, ACROSS, PARTS> {
     #[device_inline]
-    pub fn new(shape: Shape, splits: u32, cluster: Cluster, area: Area) -> Self {
+    pub fn new(shape: Shape, splits: u32, cluster: Cluster) -> Self {
         let together = if PARTS > 1 { PARTS.trailing_zeros() } else { cluster.blocks[0] };
         let [number, step] = [thread::block_idx_x() >> together, thread::grid_dim_x() >> together];
-        Self { shape, cluster, area, count: area.down * area.across * splits, number, step }
-    }
-
-    /// Of the whole product.
-    #[device_inline]
-    pub fn of_all(shape: Shape, splits: u32, cluster: Cluster) -> Self {
         let ([rows, columns], [below, beside]) = (tile(COLUMNS, ACROSS), cluster.blocks);
         let whole = |tiles: u32, blocks: u32| (tiles + (1 << blocks) - 1) >> blocks;
         let down = whole(shape.rows.div_ceil(rows), below);
         let across = whole(shape.columns.div_ceil(columns), beside);
-        Self::new(shape, splits, cluster, Area { row: 0, column: 0, down, across })
+        Self { shape, cluster, down, across, count: down * across * splits, number, step }
     }
 
     /// The block's next tile: the same ones in the same order in every thread.
@@ -55,7 +50,7 @@ impl<const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> Order<COLUMNS, ACR
 
     #[device_inline]
     fn tile(self, number: u32) -> Tile {
-        let Self { shape, cluster, area: Area { row: first_row, column: first_column, down, across }, .. } = self;
+        let Self { shape, cluster, down, across, .. } = self;
         let ([below, beside], [place, place_beside]) = (cluster.blocks, cluster.place);
         // The first tile is found before the first copy, which all wait for: mostly nothing is divided but once.
         let divide_larger = |a: u32, b: u32| if a < b { (0, a) } else { divide(a, b) };
@@ -69,8 +64,8 @@ impl<const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> Order<COLUMNS, ACR
         let depth = split * shape.depth_per_split;
         let slices = shape.depth.saturating_sub(depth).min(shape.depth_per_split).div_ceil(DEPTH);
         let [rows, columns] = tile(COLUMNS, ACROSS);
-        let row = first_row + (((first + row) << below) + place) * rows;
-        let column = first_column + ((column << beside) + place_beside) * columns;
+        let row = (((first + row) << below) + place) * rows;
+        let column = ((column << beside) + place_beside) * columns;
         Tile { row, column, split, depth, slices }
     }
 }

@@ -8,7 +8,7 @@ mod model;
 
 use cuda_std::launch::LaunchDims;
 use kernels::dense::Shape;
-use kernels::dense::wgmma::{self, Area, DEPTH, PIECE};
+use kernels::dense::wgmma::{self, DEPTH, PIECE};
 
 pub use self::fit::{Fit, Measured, Score};
 use self::model::{FITTED, Kind, Sharing};
@@ -29,15 +29,6 @@ impl Plan {
         let cuts = Self::hopper_cuts(rows, columns, depth)?;
         let (.., plan) = cuts.min_by_key(|(kind, sharing, plan)| model::time(&FITTED, plan, kind, sharing, lengths))?;
         Some(plan)
-    }
-
-    /// All of the product, in its tiles.
-    pub fn hopper_area(&self) -> Area {
-        let Tile::Hopper { sharing: [down, across], .. } = self.tile else {
-            unreachable!("{:?} is no tile of Hopper's", self.tile)
-        };
-        let Shape { rows, columns, .. } = self.shape;
-        Area::from([0, 0], [rows, columns], [self.tile.rows() * down, self.tile.columns() * across])
     }
 
     /// All that are legal.
@@ -82,9 +73,10 @@ impl Plan {
 
     /// The blocks that tiles would have, each one of its own.
     fn hopper_blocks(&self) -> u64 {
-        let Area { down, across, .. } = self.hopper_area();
-        let Tile::Hopper { together, sharing, .. } = self.tile else { return 0 };
-        u64::from(down) * u64::from(across) * u64::from(self.splits * together * sharing[0] * sharing[1])
+        let Tile::Hopper { together, sharing: [down, beside], .. } = self.tile else { return 0 };
+        let Shape { rows, columns, .. } = self.shape;
+        let clusters = [rows.div_ceil(self.tile.rows() * down), columns.div_ceil(self.tile.columns() * beside)];
+        clusters.map(u64::from).iter().product::<u64>() * u64::from(self.splits * together * down * beside)
     }
 
     /// The grid and the block, on a GPU of so many multiprocessors: each has one block, which takes tile after tile; but

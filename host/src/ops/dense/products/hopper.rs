@@ -90,11 +90,11 @@ where
 {
     let ForwardProduct { x, w, y, z, b, alpha, parts, activation, .. } = product;
     let [[x_map, x_edge], [w_map, w_edge]] = maps(gpu, plan, (x, true), (w, true))?;
-    let (shape, splits, area) = (plan.shape, plan.splits, plan.hopper_area());
+    let (shape, splits) = (plan.shape, plan.splits);
     // SAFETY: the caller's; the maps are of these buffers, as the plan's tile asks for; its block has the shared memory.
     unsafe {
         launch!(gpu, plan, DenseForwardWgmma, {
-            x, w, y, z, b, alpha, parts, shape, splits, area, activation, x_map, x_edge, w_map, w_edge
+            x, w, y, z, b, alpha, parts, shape, splits, activation, x_map, x_edge, w_map, w_edge
         })
     }
 }
@@ -124,9 +124,9 @@ where
 {
     let GradientProduct { dz, other: w, out: dx, parts, beta, .. } = product;
     let [[dz_map, dz_edge], [w_map, _]] = maps(gpu, plan, (dz, true), (w, false))?;
-    let (shape, splits, area) = (plan.shape, plan.splits, plan.hopper_area());
+    let (shape, splits) = (plan.shape, plan.splits);
     // SAFETY: as for `forward`.
-    unsafe { launch!(gpu, plan, DenseDxWgmma, { dz, w, dx, parts, shape, splits, area, beta, dz_map, dz_edge, w_map }) }
+    unsafe { launch!(gpu, plan, DenseDxWgmma, { dz, w, dx, parts, shape, splits, beta, dz_map, dz_edge, w_map }) }
 }
 
 /// Queues `dw`.
@@ -154,7 +154,7 @@ where
 {
     let GradientProduct { dz, other: x, out: dw, parts, beta, .. } = product;
     let [[dz_map, _], [x_map, _]] = maps(gpu, plan, (dz, false), (x, false))?;
-    let (shape, splits, area) = (plan.shape, plan.splits, plan.hopper_area());
+    let (shape, splits) = (plan.shape, plan.splits);
     // SAFETY: as for `forward`.
-    unsafe { launch!(gpu, plan, DenseDwWgmma, { dz, x, dw, parts, shape, splits, area, beta, dz_map, x_map }) }
+    unsafe { launch!(gpu, plan, DenseDwWgmma, { dz, x, dw, parts, shape, splits, beta, dz_map, x_map }) }
 }
