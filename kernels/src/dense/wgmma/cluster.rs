@@ -18,11 +18,14 @@ pub struct Cluster {
 }
 
 impl Cluster {
+    /// A block that brings all that it needs by itself, and that for no other.
+    pub const ALONE: Self = Self { blocks: [0, 0], place: [0, 0] };
+
     /// Where `PARTS` blocks share a tile's depth, each brings what it needs by itself.
     #[device_inline]
     pub fn here<const PARTS: u32>() -> Self {
         if PARTS > 1 {
-            return Self { blocks: [0, 0], place: [0, 0] };
+            return Self::ALONE;
         }
         let [down, across] = cluster_shape();
         // Blocks are numbered along x first.

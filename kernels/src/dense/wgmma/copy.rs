@@ -119,10 +119,41 @@ impl<const DEPTH_INNER: bool> Side<DEPTH_INNER> {
 
 /// Brings all slices of the block's tiles.
 ///
+/// Where the block shares nothing, that is compiled in: each copy would ask for whom it is, and of narrow tiles this thread is what the
+/// others wait for.
+///
 /// # Safety
 /// One thread; the protocol of the module above.
 #[device_inline]
 pub unsafe fn run<
+    T: Factor,
+    const COLUMNS: u32,
+    const ACROSS: u32,
+    const PARTS: u32,
+    const A_DEPTH_INNER: bool,
+    const B_DEPTH_INNER: bool,
+>(
+    ring: Ring<T::Half, COLUMNS, ACROSS, PARTS>,
+    operands: [Operand; 2],
+    order: Order<COLUMNS, ACROSS, PARTS>,
+) {
+    // SAFETY: the caller's; a block that shares nothing is a cluster of its own.
+    unsafe {
+        if ring.cluster.sharers() == 1 {
+            let (ring, order) = (ring.within(Cluster::ALONE), order.within(Cluster::ALONE));
+            bring::<T, COLUMNS, ACROSS, PARTS, A_DEPTH_INNER, B_DEPTH_INNER>(ring, operands, order);
+        } else {
+            bring::<T, COLUMNS, ACROSS, PARTS, A_DEPTH_INNER, B_DEPTH_INNER>(ring, operands, order);
+        }
+    }
+}
+
+/// [`run`], by a cluster that is known or not.
+///
+/// # Safety
+/// As [`run`].
+#[device_inline]
+unsafe fn bring<
     T: Factor,
     const COLUMNS: u32,
     const ACROSS: u32,

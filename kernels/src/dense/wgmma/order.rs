@@ -37,6 +37,12 @@ impl<const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> Order<COLUMNS, ACR
         Self { shape, cluster, down, across, count: down * across * splits, number, step }
     }
 
+    /// The same of a block whose cluster is known to be this.
+    #[device_inline]
+    pub fn within(self, cluster: Cluster) -> Self {
+        Self { cluster, ..self }
+    }
+
     /// The block's next tile: the same ones in the same order in every thread.
     #[device_inline]
     pub fn next(&mut self) -> Option<Tile> {

@@ -25,6 +25,12 @@ impl<T: Half, const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> Ring<T, C
         Self { shared, barriers: barriers.cast(), cluster: Cluster::here::<PARTS>() }
     }
 
+    /// The same of a block whose cluster is known to be this.
+    #[device_inline]
+    pub fn within(self, cluster: Cluster) -> Self {
+        Self { cluster, ..self }
+    }
+
     /// Makes the barriers ready.
     ///
     /// # Safety
