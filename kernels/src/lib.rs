@@ -46,4 +46,5 @@ pub mod stochastic_pool;
 pub mod swish;
 pub mod vectors;
 pub mod warps;
+pub mod wholes;
 pub mod window;

@@ -95,6 +95,9 @@ fn chosen() -> Vec<Case> {
         Case { shape: [17, 9, 4, 3], window: window(2, 1) },
         Case { shape: [1, 2, 11, 17], window: Window::new([2, 1]).stride([3, 4]) },
         Case { shape: [2, 2, 19, 20], window: Window::new([19, 20]) },
+        // The same of small planes: blocks of them and a part of one, whose last bytes are no whole 16.
+        Case { shape: [3, 99, 7, 7], window: Window::new([7, 7]) },
+        Case { shape: [1, 3, 9, 5], window: Window::new([9, 5]).stride([1, 2]).ceil_mode(true) },
         Case { shape: [1, 1, 20, 40], window: Window::new([18, 17]).stride([1, 2]).padding([9, 8]) },
         Case { shape: [1, 2, 66, 70], window: Window::new([64, 64]).stride([3, 5]) },
         Case {

@@ -334,6 +334,16 @@ fn edge_values(device: &Device) -> Outcome {
             assert_eq!((y.to_bits(), flat), (maximum.to_bits(), *index), "{elements:?} with {window:?}");
         }
     }
+    // The same elements last of planes that are a window, after what is smaller or, of minus infinity, equal.
+    let whole = |(elements, ..): &([f32; 4], f32, u32)| [[-inf; 16].as_slice(), elements].concat();
+    let x = Tensor::from_vec(device, &[1, windows.len(), 4, 5], windows.iter().flat_map(whole).collect())?;
+    let window = Window::new([4, 5]);
+    let got = max_pool::forward(&x, &window)?;
+    let flat = max_pool::flat_indices(&got.indices, &window, x.shape())?.to_vec()?;
+    for ((elements, maximum, index), (y, flat)) in windows.iter().zip(got.y.to_vec()?.into_iter().zip(flat)) {
+        let index = if *maximum == -inf { 0 } else { 16 + index };
+        assert_eq!((y.to_bits(), flat), (maximum.to_bits(), index), "{elements:?} last of a plane");
+    }
     // Padding never wins, not over what is less than zero either.
     let x = Tensor::full(device, &[1, 1, 3, 3], -7.0f32)?;
     for window in [Window::new([3, 3]), Window::new([2, 2]), Window::new([4, 4])] {

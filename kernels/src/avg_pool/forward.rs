@@ -11,6 +11,7 @@ use crate::elementwise::get;
 use crate::patch::{self, Patches};
 use crate::pieces::{self, Pieces, Planes, columns};
 use crate::warps::{self, Warps};
+use crate::wholes;
 use crate::window::{FEWER_BLOCKS, MIN_BLOCKS, Nchw, Nhwc, Order, Pixel, THREADS, Tiling, Window};
 
 /// # Safety
@@ -285,5 +286,27 @@ pub unsafe fn avg_pool_forward_warp<T: Storage>(
         warps::for_each(x, &window, &warps, [row, column], 0.0, |value, _, _| sum += value);
         let of = divisor.of(divisor.counted(&window, 0, row), divisor.counted(&window, 1, column));
         y.store_if(warp::lane_id() == 0, output, T::from_f32(warp::reduce_sum(sum) / of));
+    }
+}
+
+/// As [`avg_pool_forward`], of [whole small planes](crate::wholes).
+///
+/// # Safety
+/// The module's, but for the tiling; the window is such; `x` begins at a multiple of 16 bytes, and the launch is
+/// [`wholes::launch`]'s.
+#[kernel(block = wholes::BLOCK, instances(T = [f32, f16, bf16]))]
+pub unsafe fn avg_pool_forward_wholes<T: Storage>(
+    x: Global<T>,
+    y: GlobalMut<T>,
+    window: Window<Nchw>,
+    divisor: Divisor,
+) {
+    let mut sum = 0.0;
+    // SAFETY: the caller's; the plane exists, and has one output.
+    unsafe {
+        if let Some(plane) = wholes::for_each(x, &window, |value, _| sum += value) {
+            let of = divisor.of(divisor.counted(&window, 0, 0), divisor.counted(&window, 1, 0));
+            y.store(plane, T::from_f32(sum / of));
+        }
     }
 }

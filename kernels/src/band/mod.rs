@@ -188,7 +188,7 @@ pub(crate) struct Staged<T> {
 }
 
 /// Bytes of shared memory for a range of so many.
-const fn staged_bytes(range: u64) -> u64 {
+pub(crate) const fn staged_bytes(range: u64) -> u64 {
     range.next_multiple_of(COPY as u64) + COPY as u64
 }
 

@@ -7,6 +7,7 @@ use crate::band::any::{Lines, for_each_below, steps_inside};
 use crate::band::groups::{across, down, reached};
 use crate::band::{self, Bands, Staged, inputs_of};
 use crate::warps::{self, Warps};
+use crate::wholes;
 use crate::window::{Divider, Nchw, Position, Window};
 
 /// As [`max_pool_forward`](super::max_pool_forward), by [bands](crate::band), for windows of any size without dilation: the
@@ -137,6 +138,27 @@ pub unsafe fn max_pool_forward_warp<T: Storage, P: Position>(
         y.store_if(first, output, T::from_f32(best.value));
         if let Some(indices) = indices {
             indices.store_if(first, output, P::narrow(best.position));
+        }
+    }
+}
+
+/// As [`max_pool_forward`](super::max_pool_forward), of [whole small planes](crate::wholes).
+///
+/// # Safety
+/// The module's, but for the tiling; the window is such; `x` begins at a multiple of 16 bytes, and the launch is
+/// [`wholes::launch`]'s.
+#[kernel(block = wholes::BLOCK, instances(T = [f32, f16, bf16]))]
+pub unsafe fn max_pool_forward_wholes<T: Storage>(
+    x: Global<T>,
+    y: GlobalMut<T>,
+    indices: Option<GlobalMut<u8>>,
+    window: Window<Nchw>,
+) {
+    let mut best = Maximum::of_nothing(0);
+    // SAFETY: the caller's; the plane exists, and has one output.
+    unsafe {
+        if let Some(plane) = wholes::for_each(x, &window, |value, position| best = best.or(value, position)) {
+            store(y, indices, plane, best);
         }
     }
 }

@@ -90,6 +90,9 @@ pub fn chosen() -> Vec<Case> {
         Case::new([1, 2, 11, 17], Window::new([2, 1]).stride([3, 4])),
         // One window for all.
         Case::new([2, 2, 19, 20], Window::new([19, 20])),
+        // The same of small planes: blocks of them and a part of one, whose last bytes are no whole 16.
+        Case::new([3, 99, 7, 7], Window::new([7, 7])),
+        Case::new([1, 3, 9, 5], Window::new([9, 5]).stride([1, 2]).ceil_mode(true)),
         Case::new([1, 1, 20, 40], Window::new([18, 17]).stride([1, 2]).padding([9, 8])),
         Case::new([1, 2, 66, 70], Window::new([64, 64]).stride([3, 5])),
         Case::new([1, 1, 70, 67], Window::new([65, 66]).stride([40, 50]).padding([32, 33]).ceil_mode(true)),

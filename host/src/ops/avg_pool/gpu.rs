@@ -3,8 +3,8 @@ use kernels::avg_pool::{
     AvgPoolBackward, AvgPoolBackwardAny, AvgPoolBackwardBand, AvgPoolBackwardGroups, AvgPoolBackwardMeshes,
     AvgPoolBackwardOctets, AvgPoolBackwardPairs, AvgPoolBackwardPatch, AvgPoolBackwardQuads, AvgPoolBackwardVectors,
     AvgPoolForward, AvgPoolForwardApart, AvgPoolForwardBand, AvgPoolForwardColumns, AvgPoolForwardOctets,
-    AvgPoolForwardPairs, AvgPoolForwardPatch, AvgPoolForwardQuads, AvgPoolForwardVectors, AvgPoolForwardWarp, Divisor,
-    given_width,
+    AvgPoolForwardPairs, AvgPoolForwardPatch, AvgPoolForwardQuads, AvgPoolForwardVectors, AvgPoolForwardWarp,
+    AvgPoolForwardWholes, Divisor, given_width,
 };
 use kernels::band::Bands;
 use kernels::band::any::Lines;
@@ -13,6 +13,7 @@ use kernels::patch::Patches;
 use kernels::patch::quads::{self, Quads};
 use kernels::pieces;
 use kernels::warps::{self, Warps};
+use kernels::wholes;
 use kernels::window::{Covering, Nchw, Nhwc, Order, Tiling, Window};
 
 use super::{Averages, Backward, Forward};
@@ -105,6 +106,13 @@ impl<T: Real> OnGpu for Forward<'_, T> {
                     });
                 }
                 if let Some(window) = row_major(&window) {
+                    if let Some((blocks, shared)) = wholes::launch(&window, size_of::<S>()) {
+                        let _why = Kernels::Wholes.because(&window);
+                        let forward = AvgPoolForwardWholes::<S> { x, y, window, divisor };
+                        let dims = LaunchDims::new(blocks, wholes::BLOCK).with_shared(shared);
+                        // SAFETY: as below; the window is such, and the launch its own.
+                        return unsafe { gpu.launch(dims, forward) };
+                    }
                     let bands = Bands::of_columns(&window, size_of::<S>(), &[size_of::<f32>()]);
                     if let Some((warps, grid)) = Warps::new(&window, bands.is_some()) {
                         let _why = Kernels::Warps.because(&window);

@@ -4,13 +4,14 @@ use kernels::band::{BandLaunch, Bands};
 use kernels::max_pool::{
     MaxPoolFlatIndices, MaxPoolForward, MaxPoolForwardApart, MaxPoolForwardBand, MaxPoolForwardColumns,
     MaxPoolForwardMeshes, MaxPoolForwardOctets, MaxPoolForwardPairs, MaxPoolForwardPatch, MaxPoolForwardQuads,
-    MaxPoolForwardVectors, MaxPoolForwardWarp,
+    MaxPoolForwardVectors, MaxPoolForwardWarp, MaxPoolForwardWholes,
 };
 use kernels::patch::Patches;
 use kernels::patch::quads::{self, Quads};
 use kernels::pieces;
 use kernels::vectors::Lanes;
 use kernels::warps::{self, Warps};
+use kernels::wholes;
 use kernels::window::{Covering, Divider, Nchw, Nhwc, Order, Position, Tiling, Window};
 
 use super::{FlatIndices, Forward, Indices};
@@ -88,6 +89,15 @@ impl<T: Real> OnGpu for Forward<'_, T> {
                         // SAFETY: as `any_window`'s; the window is such, and the pieces are its own.
                         return unsafe { gpu.launch(LaunchDims::new(blocks, pieces::BLOCK), forward) };
                     });
+                }
+                if let Some(window) = row_major(&window)
+                    && let Some((blocks, shared)) = wholes::launch(&window, size_of::<S>())
+                {
+                    let _why = Kernels::Wholes.because(&window);
+                    let forward = MaxPoolForwardWholes::<S> { x, y, indices, window };
+                    let dims = LaunchDims::new(blocks, wholes::BLOCK).with_shared(shared);
+                    // SAFETY: as `any_window`'s; the window is such, and the launch its own.
+                    return unsafe { gpu.launch(dims, forward) };
                 }
                 if let Some(window) = row_major(&window)
                     && Warps::new(&window, true).is_none()

@@ -21,6 +21,8 @@ pub(crate) enum Kernels {
     AnyBands,
     /// A warp an output.
     Warps,
+    /// A thread a whole plane.
+    Wholes,
     /// Threads of a block sharing windows by rows.
     Rows,
     /// By patches.
@@ -65,6 +67,9 @@ impl Kernels {
                 }
                 Self::Warps => {
                     "a warp an output: the window is large, and outputs are few, or it is very large and a band of rows has no room"
+                }
+                Self::Wholes => {
+                    "a thread a whole plane of a few in shared memory: the window is the plane, which is small"
                 }
                 Self::Rows => "threads of a block take a row each of a few windows, which are large and summed by rows",
                 Self::Patches => "by patches of a size compiled in, the channels being a multiple of four",
