@@ -8,6 +8,7 @@ mod parts;
 mod pixels;
 mod route;
 mod rows;
+mod wholes;
 mod window;
 
 pub mod adam;

@@ -151,7 +151,7 @@ impl<'a, T: Real> Lines<'a, T> {
 }
 
 /// Elements that one task on the CPU takes: long enough to hide the task's cost, short enough for its caches.
-const TASK: usize = 32 * 1024;
+pub(crate) const TASK: usize = 32 * 1024;
 
 /// Rows of inputs in a band, at least, for each row of a window.
 const TALL: usize = 3;

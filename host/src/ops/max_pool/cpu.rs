@@ -13,6 +13,9 @@ use crate::ops::route::for_indices;
 use crate::ops::rows::{Lines, Runs, rows_per_task, zip_strided};
 use crate::{Compute, Real, Result};
 
+/// Elements that are compared at once where a plane is a window.
+const LANES: usize = 16;
+
 impl<T: Real> OnCpu for Forward<'_, T> {
     fn on_cpu(self, _: &Cpu) -> Result<()> {
         let (x, y) = (self.x.host()?, self.y.host_mut()?);
@@ -27,6 +30,10 @@ impl<T: Real> OnCpu for Forward<'_, T> {
 }
 
 fn maxima<T: Real>(windows: &Windows, x: &[T], y: &mut [T]) {
+    if let Some(wholes) = windows.wholes() {
+        let nothing = &mut vec![(); y.len()];
+        return wholes.forward(x, y, nothing, |plane| (plane[first_greatest(plane)], ()));
+    }
     let (columns, line) = (Columns::new(windows), windows.output_line());
     let room = || (Lines::new(windows, x), Vec::new());
     y.par_chunks_mut(line).enumerate().run_with(rows_per_task(line), room, |(lines, room), (row, y)| {
@@ -54,6 +61,12 @@ fn maxima<T: Real>(windows: &Windows, x: &[T], y: &mut [T]) {
 }
 
 fn maxima_and_indices<T: Real, P: Position>(windows: &Windows, x: &[T], y: &mut [T], indices: &mut [P]) {
+    if let Some(wholes) = windows.wholes() {
+        return wholes.forward(x, y, indices, |plane| {
+            let position = first_greatest(plane);
+            (plane[position], P::narrow(position as u32))
+        });
+    }
     let (columns, line, width) = (Columns::new(windows), windows.output_line(), windows.window.size[1]);
     let rows = y.par_chunks_mut(line).zip(indices.par_chunks_mut(line));
     // Positions are kept as wide as f32 while they may change, so that one vector mask chooses both.
@@ -146,6 +159,25 @@ fn take_greater<C: Compute>(maxima: &mut [C], best: &mut [u32], position: u32, l
         *maximum = select_unpredictable(take, x, *maximum);
         *best = select_unpredictable(take, position, *best);
     });
+}
+
+/// The place of the first of the greatest elements, or of the first NaN; 0 of minus infinities.
+#[multiversion(targets("x86_64+avx2"))]
+fn first_greatest<C: Compute>(plane: &[C]) -> usize {
+    let (chunks, rest) = plane.as_chunks::<LANES>();
+    let mut lanes = [C::neg_infinity(); LANES];
+    let take = |x: C, lane: &mut C| *lane = select_unpredictable(wins(x, *lane), x, *lane);
+    chunks.iter().for_each(|chunk| chunk.iter().zip(&mut lanes).for_each(|(x, lane)| take(*x, lane)));
+    rest.iter().zip(&mut lanes).for_each(|(x, lane)| take(*x, lane));
+    let greatest = lanes.into_iter().reduce(|greatest, x| if wins(x, greatest) { x } else { greatest });
+    let greatest = greatest.unwrap_or(C::neg_infinity());
+    if greatest.is_nan() {
+        return plane.iter().position(|x| x.is_nan()).unwrap_or(0);
+    }
+    // Looked for where it is known to be, chunk after chunk: most elements are only asked whether any is it.
+    let has = |chunk: &[C]| chunk.iter().fold(false, |has, x| has | (*x == greatest));
+    let before = chunks.iter().take_while(|chunk| !has(*chunk)).count() * LANES;
+    before + plane[before..].iter().position(|x| *x == greatest).unwrap_or(0)
 }
 
 /// Whether `x` replaces the maximum so far: greater, or the first NaN.

@@ -7,6 +7,7 @@ use multiversion::multiversion;
 use super::{Backward, for_indices};
 use crate::device::{Cpu, OnCpu, rounding, widened};
 use crate::ops::rows::for_each_band;
+use crate::ops::wholes::Gradient;
 use crate::ops::window::{Window, Windows};
 use crate::{Real, Result};
 
@@ -26,7 +27,14 @@ const LARGE_PIXEL: usize = 8;
 const SMALL_WINDOW: usize = 16;
 
 fn gradient<T: Real, P: Position>(windows: &Windows, dy: &[T], indices: &[P], dx: &mut [T], beta: f64) {
-    let (steps, zero, beta) = (Steps::new(windows), T::Compute::of(0.0), T::Compute::of(beta));
+    let (zero, beta) = (T::Compute::of(0.0), T::Compute::of(beta));
+    if let Some(wholes) = windows.wholes() {
+        return wholes.backward(dy, indices, dx, beta, |dy, index| Gradient {
+            all: zero,
+            one: Some((index.widen() as usize, zero + dy)),
+        });
+    }
+    let steps = Steps::new(windows);
     // A band has one owner, which scatters in the outputs' order: the sums are the same for any number of threads.
     if beta == zero && T::as_compute(dy).is_none() && are_apart(&windows.window) {
         return for_each_band(dx, windows, |(wide, dy_room): &mut (Vec<_>, Vec<T>), plane, rows, dx| {
