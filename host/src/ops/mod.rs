@@ -6,9 +6,9 @@
 
 mod parts;
 mod pixels;
+mod planes;
 mod route;
 mod rows;
-mod wholes;
 mod window;
 
 pub mod adam;

@@ -10,13 +10,10 @@ use crate::device::tasks::Tasks;
 use crate::device::{Cpu, OnCpu};
 use crate::element::convert::{Halves, halves, widen_some};
 use crate::ops::pixels::{Pixel, blocks};
+use crate::ops::planes::Gradient;
 use crate::ops::rows::{Lines, Run, Runs, rows_per_task, zip_strided};
-use crate::ops::wholes::Gradient;
 use crate::ops::window::{Window, Windows};
 use crate::{Compute, Real, Result};
-
-/// Elements of a plane of the input up to which loops over its lines take longer than going from window to window.
-const SMALL: usize = 64;
 
 /// Channels of a pixel from which on elements of 16 bits are converted where they are added, window by window: with fewer they
 /// cannot be loaded together, and a row is converted for all windows that share it.
@@ -104,27 +101,19 @@ impl<T: Real> OnCpu for Forward<'_, T> {
         if y.is_empty() {
             return Ok(());
         }
-        if let Some(wholes) = averages.windows.wholes() {
+        let nothing = &mut vec![(); y.len()];
+        if let Some(planes) = averages.windows.whole_planes() {
             let divisor = averages.factor::<T::Compute>(0, 0) * averages.factor(1, 0);
-            let nothing = &mut vec![(); y.len()];
-            wholes.forward(x, y, nothing, |plane| (sum(plane) / divisor, ()));
+            planes.forward(x, y, nothing, |x, y, _| y.fill(sum(x) / divisor));
             return Ok(());
         }
-        let ([height, _], output_height) = (averages.windows.input, averages.windows.output[0]);
+        if let Some(planes) = averages.windows.small_planes() {
+            let columns = averages.columns();
+            planes.forward(x, y, nothing, |x, y, _| averages.small_plane(&columns, x, y));
+            return Ok(());
+        }
         let (line, output_line) = (averages.windows.input_line(), averages.windows.output_line());
-        let planes = [height.saturating_mul(line), output_height.saturating_mul(output_line)];
-        if averages.windows.pixel() == 1 && planes[0] <= SMALL {
-            let (columns, together) = (averages.columns(), BLOCK.div_ceil(planes[0]));
-            let each = y.par_chunks_mut(together * planes[1]).zip(x.par_chunks(together * planes[0]));
-            let room = || (Vec::new(), Vec::new());
-            each.run_with(rows_per_task(together * planes[0]), room, |(x_room, y_room), (y, x)| {
-                let x = widened(x, x_room).chunks_exact(planes[0]);
-                rounding(y, T::Compute::of(0.0), y_room, |y| {
-                    y.chunks_exact_mut(planes[1]).zip(x).for_each(|(y, x)| averages.small_plane(&columns, x, y));
-                });
-            });
-            return Ok(());
-        }
+        let output_height = averages.windows.output[0];
         let (windows, by_pixels, zero) = (&averages.windows, averages.by_pixels(), T::Compute::of(0.0));
         let (factors, pixel) = (averages.factors::<T::Compute>(), windows.pixel());
         // What whole lines take, and what pixels do not.
@@ -230,13 +219,13 @@ impl<T: Real> OnCpu for Backward<'_, T> {
             return Ok(());
         }
         let (windows, line, beta) = (&averages.windows, averages.windows.input_line(), T::Compute::of(self.dx.beta));
-        if let Some(wholes) = windows.wholes() {
+        if let Some(planes) = windows.whole_planes() {
             let divisor = averages.factor::<T::Compute>(0, 0) * averages.factor(1, 0);
-            wholes.backward(dy, &vec![(); dy.len()], dx, beta, |dy, ()| Gradient { all: dy / divisor, one: None });
+            planes.backward(dy, &vec![(); dy.len()], dx, beta, |dy, ()| Gradient { all: dy / divisor, one: None });
             return Ok(());
         }
         let planes = [windows.input[0].saturating_mul(line), windows.output[0].saturating_mul(windows.output_line())];
-        if windows.pixel() == 1 && planes[0] <= SMALL {
+        if windows.small_planes().is_some() {
             let (columns, together) = (averages.columns(), BLOCK.div_ceil(planes[0]));
             let each = dx.par_chunks_mut(together * planes[0]).zip(dy.par_chunks(together * planes[1]));
             let room = || (Vec::new(), Vec::new());

@@ -1,11 +1,12 @@
 use std::hint::select_unpredictable;
+use std::ops::Range;
 
 use kernels::window::Position;
 use multiversion::multiversion;
 use num_traits::Float;
 use rayon::prelude::*;
 
-use super::{FlatIndices, Forward, Indices, Windows};
+use super::{FlatIndices, Forward, Indices, Window, Windows};
 use crate::device::tasks::Tasks;
 use crate::device::{Cpu, OnCpu, rounding};
 use crate::ops::pixels::{Pixel, blocks};
@@ -13,8 +14,8 @@ use crate::ops::route::for_indices;
 use crate::ops::rows::{Lines, Runs, rows_per_task, zip_strided};
 use crate::{Compute, Real, Result};
 
-/// Elements that are compared at once where a plane is a window.
-const LANES: usize = 16;
+/// Elements of a line that are compared at once where windows are gone over one after another.
+const LANES: usize = 8;
 
 impl<T: Real> OnCpu for Forward<'_, T> {
     fn on_cpu(self, _: &Cpu) -> Result<()> {
@@ -30,9 +31,15 @@ impl<T: Real> OnCpu for Forward<'_, T> {
 }
 
 fn maxima<T: Real>(windows: &Windows, x: &[T], y: &mut [T]) {
-    if let Some(wholes) = windows.wholes() {
+    if let Some(planes) = windows.whole_planes() {
         let nothing = &mut vec![(); y.len()];
-        return wholes.forward(x, y, nothing, |plane| (plane[first_greatest(plane)], ()));
+        return planes.forward(x, y, nothing, |x, y, _| y.fill(x[first_greatest(&[x], 0..x.len())[1]]));
+    }
+    if let Some(planes) = windows.small_planes() {
+        let (small, nothing) = (SmallPlanes::new(windows), &mut vec![(); y.len()]);
+        return planes.forward(x, y, nothing, |x, y, _| {
+            small.for_each(x, |output, maximum, _| y[output] = maximum);
+        });
     }
     let (columns, line) = (Columns::new(windows), windows.output_line());
     let room = || (Lines::new(windows, x), Vec::new());
@@ -44,12 +51,8 @@ fn maxima<T: Real>(windows: &Windows, x: &[T], y: &mut [T]) {
                 });
             }
             y.fill(T::Compute::neg_infinity());
-            if columns.few {
-                return columns.scan(windows, lines, row, |output, _, x| {
-                    if wins(x, y[output]) {
-                        y[output] = x;
-                    }
-                });
+            if columns.one_by_one {
+                return columns.scan(windows, lines, row, |output, x, _| y[output] = x);
             }
             windows.sweep(lines, &columns.runs, row, |_, run, line| {
                 zip_strided(y[run.outputs.clone()].iter_mut(), line, run.stride, |y, x| {
@@ -61,10 +64,19 @@ fn maxima<T: Real>(windows: &Windows, x: &[T], y: &mut [T]) {
 }
 
 fn maxima_and_indices<T: Real, P: Position>(windows: &Windows, x: &[T], y: &mut [T], indices: &mut [P]) {
-    if let Some(wholes) = windows.wholes() {
-        return wholes.forward(x, y, indices, |plane| {
-            let position = first_greatest(plane);
-            (plane[position], P::narrow(position as u32))
+    if let Some(planes) = windows.whole_planes() {
+        return planes.forward(x, y, indices, |x, y, indices| {
+            let [_, position] = first_greatest(&[x], 0..x.len());
+            y.fill(x[position]);
+            indices.fill(P::narrow(position as u32));
+        });
+    }
+    if let Some(planes) = windows.small_planes() {
+        let small = SmallPlanes::new(windows);
+        return planes.forward(x, y, indices, |x, y, indices| {
+            small.for_each(x, |output, maximum, position| {
+                (y[output], indices[output]) = (maximum, P::narrow(position as u32));
+            });
         });
     }
     let (columns, line, width) = (Columns::new(windows), windows.output_line(), windows.window.size[1]);
@@ -84,11 +96,9 @@ fn maxima_and_indices<T: Real, P: Position>(windows: &Windows, x: &[T], y: &mut 
             for (best, first) in best.iter_mut().zip(&columns.first) {
                 *best = first_row as u32 + first;
             }
-            if columns.few {
-                return columns.scan(windows, lines, row, |output, position, x| {
-                    if wins(x, y[output]) {
-                        (y[output], best[output]) = (x, position);
-                    }
+            if columns.one_by_one {
+                return columns.scan(windows, lines, row, |output, x, position| {
+                    (y[output], best[output]) = (x, position as u32);
                 });
             }
             windows.sweep(lines, &columns.runs, row, |position, run, line| {
@@ -161,23 +171,44 @@ fn take_greater<C: Compute>(maxima: &mut [C], best: &mut [u32], position: u32, l
     });
 }
 
-/// The place of the first of the greatest elements, or of the first NaN; 0 of minus infinities.
+/// Where in these columns of the lines the first of the greatest elements is, or the first NaN: the line, and the column; of minus
+/// infinities that of all.
 #[multiversion(targets("x86_64+avx2"))]
-fn first_greatest<C: Compute>(plane: &[C]) -> usize {
-    let (chunks, rest) = plane.as_chunks::<LANES>();
+fn first_greatest<C: Compute>(lines: &[&[C]], columns: Range<usize>) -> [usize; 2] {
     let mut lanes = [C::neg_infinity(); LANES];
     let take = |x: C, lane: &mut C| *lane = select_unpredictable(wins(x, *lane), x, *lane);
-    chunks.iter().for_each(|chunk| chunk.iter().zip(&mut lanes).for_each(|(x, lane)| take(*x, lane)));
-    rest.iter().zip(&mut lanes).for_each(|(x, lane)| take(*x, lane));
-    let greatest = lanes.into_iter().reduce(|greatest, x| if wins(x, greatest) { x } else { greatest });
-    let greatest = greatest.unwrap_or(C::neg_infinity());
-    if greatest.is_nan() {
-        return plane.iter().position(|x| x.is_nan()).unwrap_or(0);
+    for line in lines {
+        let (chunks, rest) = line[columns.clone()].as_chunks::<LANES>();
+        chunks.iter().for_each(|chunk| chunk.iter().zip(&mut lanes).for_each(|(x, lane)| take(*x, lane)));
+        rest.iter().zip(&mut lanes).for_each(|(x, lane)| take(*x, lane));
     }
-    // Looked for where it is known to be, chunk after chunk: most elements are only asked whether any is it.
-    let has = |chunk: &[C]| chunk.iter().fold(false, |has, x| has | (*x == greatest));
-    let before = chunks.iter().take_while(|chunk| !has(*chunk)).count() * LANES;
-    before + plane[before..].iter().position(|x| *x == greatest).unwrap_or(0)
+    let greatest =
+        lanes.into_iter().fold(C::neg_infinity(), |greatest, x| if wins(x, greatest) { x } else { greatest });
+    // Looked for again, chunk after chunk: most elements are only asked whether any is it.
+    let is_it = |x: &C| (*x == greatest) | (x.is_nan() & greatest.is_nan());
+    for (number, line) in lines.iter().enumerate() {
+        let mut begin = columns.start;
+        for chunk in line[columns.clone()].chunks(LANES) {
+            if chunk.iter().fold(false, |any, x| any | is_it(x)) {
+                return [number, begin + chunk.iter().position(is_it).unwrap_or(0)];
+            }
+            begin += chunk.len();
+        }
+    }
+    [0, columns.start]
+}
+
+/// [`first_greatest`], of so many columns that are not neighbours.
+fn first_greatest_apart<C: Compute>(lines: &[&[C]], first: usize, [count, apart]: [usize; 2]) -> [usize; 2] {
+    let (mut greatest, mut at) = (C::neg_infinity(), [0, first]);
+    for (number, line) in lines.iter().enumerate() {
+        for column in (first..).step_by(apart).take(count) {
+            if wins(line[column], greatest) {
+                (greatest, at) = (line[column], [number, column]);
+            }
+        }
+    }
+    at
 }
 
 /// Whether `x` replaces the maximum so far: greater, or the first NaN.
@@ -195,44 +226,95 @@ struct Columns {
     first: Vec<u32>,
     /// Elements of a pixel.
     pixel: usize,
-    /// Whether there are fewer outputs than columns of the window, and so better one output after another.
-    few: bool,
+    /// Whether better one output after another: there are fewer than columns of the window, or the window's own neighbours are
+    /// more than could be compared at once of neighbouring outputs.
+    one_by_one: bool,
 }
 
 impl Columns {
     fn new(windows: &Windows) -> Self {
         let pixel = windows.pixel();
+        let Window { size: [_, width], stride: [_, stride], dilation: [_, dilation], .. } = windows.window;
+        // Loops over every so many elements are no vector instructions.
+        let strided = stride > 4;
         let first = |output| windows.positions_inside(1, output).start as u32;
         Self {
             runs: if pixel > 1 { Runs::new() } else { windows.runs() },
             first: (0..windows.output[1]).map(first).collect(),
             pixel,
-            few: windows.few_outputs(),
+            one_by_one: windows.few_outputs() || windows.pixel() == 1 && strided && width >= LANES && dilation == 1,
         }
     }
 
-    /// Calls `f` for the elements of the windows of one row of the output, of pixels of one element, each window's in row-major
-    /// order: with the output, the position and the element.
+    /// Calls `f` for each window of one row of the output, of pixels of one element, that is not all outside the image: with the
+    /// output, the maximum and its position.
     #[inline(always)]
     fn scan<T: Real>(
         &self,
         windows: &Windows,
         lines: &mut Lines<'_, T>,
         row: usize,
-        mut f: impl FnMut(usize, u32, T::Compute),
+        mut f: impl FnMut(usize, T::Compute, usize),
     ) {
-        windows.for_each_line(lines, row, |i, line| {
-            for output in 0..windows.output[1] {
-                let columns = windows.positions_inside(1, output);
-                if columns.is_empty() {
-                    continue;
-                }
-                let position = (i * windows.window.size[1] + columns.start) as u32;
-                let line = &line[windows.coordinate(1, output, columns.start)..];
-                let elements = line.iter().step_by(windows.window.dilation[1]).take(columns.len());
-                elements.zip(position..).for_each(|(x, position)| f(output, position, *x));
+        let first_row = windows.positions_inside(0, row % windows.output[0]).start;
+        let ([_, width], [_, dilation]) = (windows.window.size, windows.window.dilation);
+        let lines = lines.all_of_windows(windows, row);
+        for output in 0..windows.output[1] {
+            let positions = windows.positions_inside(1, output);
+            if lines.is_empty() || positions.is_empty() {
+                continue;
             }
-        });
+            let first = windows.coordinate(1, output, positions.start);
+            let [i, column] = match dilation {
+                1 => first_greatest(&lines, first..first + positions.len()),
+                _ => first_greatest_apart(&lines, first, [positions.len(), dilation]),
+            };
+            f(output, lines[i][column], (first_row + i) * width + positions.start + (column - first) / dilation);
+        }
+    }
+}
+
+/// Small planes of one element a pixel: of each output's windows along each axis, the positions inside the image and the place of
+/// the first.
+struct SmallPlanes<'a> {
+    windows: &'a Windows,
+    inside: [Vec<(Range<usize>, usize)>; 2],
+}
+
+impl<'a> SmallPlanes<'a> {
+    fn new(windows: &'a Windows) -> Self {
+        let inside = |axis: usize, output: usize| {
+            let positions = windows.positions_inside(axis, output);
+            let first = if positions.is_empty() { 0 } else { windows.coordinate(axis, output, positions.start) };
+            (positions, first)
+        };
+        Self {
+            windows,
+            inside: [0, 1].map(|axis| (0..windows.output[axis]).map(|output| inside(axis, output)).collect()),
+        }
+    }
+
+    /// Calls `f` with each output of a plane, the maximum and its position.
+    #[inline(always)]
+    fn for_each<C: Compute>(&self, plane: &[C], mut f: impl FnMut(usize, C, usize)) {
+        let ([_, width], Window { size, dilation, .. }) = (self.windows.input, self.windows.window);
+        let [down, right] = &self.inside;
+        let mut output = 0;
+        for (rows, top) in down {
+            for (columns, left) in right {
+                let (mut greatest, mut at) = (C::neg_infinity(), rows.start * size[1] + columns.start);
+                for (i, y) in rows.clone().zip((*top..).step_by(dilation[0])) {
+                    for (j, x) in columns.clone().zip((*left..).step_by(dilation[1])) {
+                        let value = plane[y * width + x];
+                        let take = wins(value, greatest);
+                        greatest = select_unpredictable(take, value, greatest);
+                        at = select_unpredictable(take, i * size[1] + j, at);
+                    }
+                }
+                f(output, greatest, at);
+                output += 1;
+            }
+        }
     }
 }
 

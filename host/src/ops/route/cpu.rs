@@ -6,8 +6,8 @@ use multiversion::multiversion;
 
 use super::{Backward, for_indices};
 use crate::device::{Cpu, OnCpu, rounding, widened};
+use crate::ops::planes::Gradient;
 use crate::ops::rows::for_each_band;
-use crate::ops::wholes::Gradient;
 use crate::ops::window::{Window, Windows};
 use crate::{Real, Result};
 
@@ -28,8 +28,8 @@ const SMALL_WINDOW: usize = 16;
 
 fn gradient<T: Real, P: Position>(windows: &Windows, dy: &[T], indices: &[P], dx: &mut [T], beta: f64) {
     let (zero, beta) = (T::Compute::of(0.0), T::Compute::of(beta));
-    if let Some(wholes) = windows.wholes() {
-        return wholes.backward(dy, indices, dx, beta, |dy, index| Gradient {
+    if let Some(planes) = windows.whole_planes() {
+        return planes.backward(dy, indices, dx, beta, |dy, index| Gradient {
             all: zero,
             one: Some((index.widen() as usize, zero + dy)),
         });
