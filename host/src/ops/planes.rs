@@ -12,6 +12,9 @@ use crate::device::tasks::Tasks;
 /// Elements of a plane up to which loops over its lines take longer than going from window to window.
 const SMALL: usize = 64;
 
+/// Elements of a plane that is a window up to which it is one thread's work: of larger ones there may be too few for all threads.
+const LARGE: usize = 16 * TASK;
+
 /// What each plane has.
 #[derive(Clone, Copy)]
 pub(crate) struct Planes {
@@ -35,7 +38,7 @@ impl Windows {
     pub fn whole_planes(&self) -> Option<Planes> {
         let window = &self.window;
         let whole = window.size == self.input && window.padding == [0; 2] && window.dilation == [1; 2];
-        self.planes().filter(|planes| whole && planes.inputs <= TASK)
+        self.planes().filter(|planes| whole && planes.inputs <= LARGE)
     }
 
     fn planes(&self) -> Option<Planes> {
