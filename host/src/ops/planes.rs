@@ -70,9 +70,30 @@ impl Planes {
         });
     }
 
-    /// `dx = gradient + beta * dx` of planes with one output each, the gradient being what `f` gives for the output's and what
-    /// belongs to that besides. An element that the plane has not is given nothing.
-    pub fn backward<T: Real, I: Sync>(
+    /// `dx = gradient + beta * dx`: calls `f` with the gradients of each plane's outputs and with memory for those of its inputs, which
+    /// it has to write all.
+    pub fn backward<T: Real>(
+        self,
+        dy: &[T],
+        dx: &mut [T],
+        beta: T::Compute,
+        f: impl Fn(&[T::Compute], &mut [T::Compute]) + Send + Sync,
+    ) {
+        let Self { inputs, outputs } = self;
+        let together = BLOCK.div_ceil(inputs);
+        let each = dx.par_chunks_mut(together * inputs).zip(dy.par_chunks(together * outputs));
+        let room = || (Vec::new(), Vec::new());
+        each.run_with(rows_per_task(together * inputs), room, |(dy_room, dx_room), (dx, dy)| {
+            let dy = widened(dy, dy_room).chunks_exact(outputs);
+            rounding(dx, beta, dx_room, |dx| {
+                dx.chunks_exact_mut(inputs).zip(dy).for_each(|(dx, dy)| f(dy, dx));
+            });
+        });
+    }
+
+    /// As [`backward`](Self::backward), of planes with one output each, by what `f` gives for the output's gradient and what belongs to it
+    /// besides, which is rounded before it is many. An element that the plane has not is given nothing.
+    pub fn fill<T: Real, I: Sync>(
         self,
         dy: &[T],
         besides: &[I],
@@ -87,7 +108,6 @@ impl Planes {
         each.run_with(rows_per_task(together * self.inputs), room, |(dy_room, dx_room), (dx, (dy, besides))| {
             let gradients = widened(dy, dy_room).iter().zip(besides).map(|(dy, besides)| f(*dy, besides));
             if beta == T::Compute::of(0.0) {
-                // Rounded before they are many.
                 self.spread(
                     dx,
                     gradients.map(|Gradient { all, one }| Gradient {

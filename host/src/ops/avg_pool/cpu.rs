@@ -5,7 +5,7 @@ use rayon::prelude::*;
 use smallvec::SmallVec;
 
 use super::{Averages, Backward, Forward};
-use crate::device::convert::{BLOCK, rounding, widened};
+use crate::device::convert::rounding;
 use crate::device::tasks::Tasks;
 use crate::device::{Cpu, OnCpu};
 use crate::element::convert::{Halves, halves, widen_some};
@@ -221,21 +221,12 @@ impl<T: Real> OnCpu for Backward<'_, T> {
         let (windows, line, beta) = (&averages.windows, averages.windows.input_line(), T::Compute::of(self.dx.beta));
         if let Some(planes) = windows.whole_planes() {
             let divisor = averages.factor::<T::Compute>(0, 0) * averages.factor(1, 0);
-            planes.backward(dy, &vec![(); dy.len()], dx, beta, |dy, ()| Gradient { all: dy / divisor, one: None });
+            planes.fill(dy, &vec![(); dy.len()], dx, beta, |dy, ()| Gradient { all: dy / divisor, one: None });
             return Ok(());
         }
-        let planes = [windows.input[0].saturating_mul(line), windows.output[0].saturating_mul(windows.output_line())];
-        if windows.small_planes().is_some() {
-            let (columns, together) = (averages.columns(), BLOCK.div_ceil(planes[0]));
-            let each = dx.par_chunks_mut(together * planes[0]).zip(dy.par_chunks(together * planes[1]));
-            let room = || (Vec::new(), Vec::new());
-            each.run_with(rows_per_task(together * planes[0]), room, |(dy_room, dx_room), (dx, dy)| {
-                let dy = widened(dy, dy_room).chunks_exact(planes[1]);
-                rounding(dx, beta, dx_room, |dx| {
-                    let planes = dx.chunks_exact_mut(planes[0]).zip(dy);
-                    planes.for_each(|(dx, dy)| averages.small_plane_backward(&columns, dy, dx));
-                });
-            });
+        if let Some(planes) = windows.small_planes() {
+            let columns = averages.columns();
+            planes.backward(dy, dx, beta, |dy, dx| averages.small_plane_backward(&columns, dy, dx));
             return Ok(());
         }
         let (factors, runs) = (averages.factors(), windows.runs());

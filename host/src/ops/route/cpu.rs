@@ -29,7 +29,8 @@ const SMALL_WINDOW: usize = 16;
 fn gradient<T: Real, P: Position>(windows: &Windows, dy: &[T], indices: &[P], dx: &mut [T], beta: f64) {
     let (zero, beta) = (T::Compute::of(0.0), T::Compute::of(beta));
     if let Some(planes) = windows.whole_planes() {
-        return planes.backward(dy, indices, dx, beta, |dy, index| Gradient {
+        // Added to zero as elsewhere: a minus zero becomes one.
+        return planes.fill(dy, indices, dx, beta, |dy, index| Gradient {
             all: zero,
             one: Some((index.widen() as usize, zero + dy)),
         });
