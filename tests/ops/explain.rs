@@ -46,6 +46,7 @@ fn launches() -> Outcome {
         ([2, 3, 9, 9], Layout::RowMajor, three),
         ([2, 3, 9, 8], Layout::RowMajor, three),
         ([2, 3, 9, 9], Layout::RowMajor, Window::new([9, 9])),
+        ([2, 3, 7, 7], Layout::RowMajor, Window::new([7, 7])),
         ([2, 3, 9, 9], Layout::RowMajor, Window::new([4, 4])),
         ([2, 3, 9, 9], Layout::RowMajor, five),
         ([2, 3, 9, 9], Layout::RowMajor, five.dilation([2, 1])),
@@ -130,6 +131,9 @@ fn says_once() -> Outcome {
             .to_owned(),
         "max_pool_forward_warp_f32_u8 grid 6 block 256: window 9x9 stride 9x9 padding 0x0 dilation 1x1 over 9x9 row-major: a \
          warp an output: the window is large, and outputs are few, or it is very large and a band of rows has no room"
+            .to_owned(),
+        "max_pool_forward_wholes_f32 grid 1 block 128 shared 25104 bytes: window 7x7 stride 7x7 padding 0x0 dilation 1x1 over 7x7 \
+         row-major: a thread a whole plane, which is in shared memory: the window is the plane, and small"
             .to_owned(),
         "max_pool_forward_apart_f32_4 grid 1 block 256: window 4x4 stride 4x4 padding 0x0 dilation 1x1 over 9x9 row-major: by \
          whole windows in registers, of a size compiled in, which do not overlap"

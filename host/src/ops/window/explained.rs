@@ -68,9 +68,7 @@ impl Kernels {
                 Self::Warps => {
                     "a warp an output: the window is large, and outputs are few, or it is very large and a band of rows has no room"
                 }
-                Self::Wholes => {
-                    "a thread a whole plane of a few in shared memory: the window is the plane, which is small"
-                }
+                Self::Wholes => "a thread a whole plane, which is in shared memory: the window is the plane, and small",
                 Self::Rows => "threads of a block take a row each of a few windows, which are large and summed by rows",
                 Self::Patches => "by patches of a size compiled in, the channels being a multiple of four",
                 Self::Octets => {
