@@ -26,6 +26,7 @@ pub mod adam;
 pub mod add2;
 pub mod avg_pool;
 pub mod band;
+pub mod chunks;
 pub mod dense;
 mod elementwise;
 pub mod exp;

@@ -29,6 +29,9 @@ const MOST_SLICES: u32 = 128;
 const LEAST_PLACES: u32 = 4;
 /// Threads that keep memory busy: half of what a GPU has room for.
 const ENOUGH: u64 = 1 << 17;
+/// Runs of outputs below each other that keep a GPU busy; and rows of one, at most.
+pub const ENOUGH_RUNS: u64 = 1 << 18;
+const MOST_ROWS: u32 = 14;
 /// Vectors of a pixel that a block has beside each other where windows overlap, at most.
 const MOST_BESIDE: u32 = 16;
 /// And at least, unless there are fewer: what memory gives at once.
@@ -92,14 +95,15 @@ pub struct Vectors {
     /// Places, each a vector, or a few below each other.
     total: u32,
     /// Vectors of a pixel.
-    groups: u32,
+    pub(crate) groups: u32,
     /// Of these, how many are neighbours in a block; the other chunks of as many are elsewhere.
     beside: u32,
     by_beside: Divider,
     /// Pixels of a row.
     width: u32,
     by_width: Divider,
-    /// Rows of places that cover a plane.
+    /// Rows of a place, and rows of places that cover a plane.
+    pub(crate) each: u32,
     rows: u32,
     by_rows: Divider,
     chunks: u32,
@@ -158,6 +162,12 @@ impl Plan {
         Self::new(window, window.output, groups, 1, slices, [positions, window.size[1]])
     }
 
+    /// Over the outputs, a thread each.
+    pub fn outputs(window: &Window<Nhwc>, bytes: usize) -> Option<Self> {
+        let count = window.size[0].checked_mul(window.size[1])?;
+        Self::new(window, window.output, groups(window, bytes)?, 1, 1, [count, window.size[1]])
+    }
+
     /// Over the inputs. Dilated windows have none either.
     pub fn backward(window: &Window<Nhwc>, bytes: usize) -> Option<Self> {
         let over = [0, 1].map(|axis| window.size[axis].div_ceil(window.stride[axis]));
@@ -169,10 +179,14 @@ impl Plan {
         Self::new(window, window.input, groups(window, bytes)?, each, 1, [count, over[1]])
     }
 
-    /// Over the outputs, a few below each other a thread.
-    pub fn runs(window: &Window<Nhwc>, bytes: usize) -> Option<Self> {
+    /// Over the outputs, as many below each other a thread as leave `enough` threads.
+    pub fn runs(window: &Window<Nhwc>, bytes: usize, enough: u64) -> Option<Self> {
         let count = window.size[0].checked_mul(window.size[1])?;
-        Self::new(window, window.output, groups(window, bytes)?, AHEAD as u32, 1, [count, window.size[1]])
+        let (groups, [height, width]) = (groups(window, bytes)?, window.output);
+        let of_row = u64::from(width) * u64::from(groups) * u64::from(window.planes);
+        let down = (enough.div_ceil(of_row.max(1)).min(u64::from(u32::MAX)) as u32).max(height.div_ceil(MOST_ROWS));
+        let each = height.div_ceil(down).max(AHEAD as u32);
+        Self::new(window, window.output, groups, each, 1, [count, window.size[1]])
     }
 
     /// `each` rows a place.
@@ -205,6 +219,7 @@ impl Plan {
             by_beside: Divider::new(beside),
             width,
             by_width: Divider::new(width),
+            each,
             rows,
             by_rows: Divider::new(rows),
             chunks,
@@ -245,8 +260,20 @@ impl Vectors {
     /// This thread's place, of the first of so many rows.
     #[device_inline]
     pub(crate) fn place(&self, rows: u32) -> Place {
+        self.place_of(thread::block_idx_x(), rows)
+    }
+
+    /// The blocks that take all places.
+    #[device_inline]
+    pub(crate) fn blocks(&self) -> u32 {
+        (self.total + (1 << self.places) - 1) >> self.places
+    }
+
+    /// That which it would have in another block.
+    #[device_inline]
+    pub(crate) fn place_of(&self, block: u32, rows: u32) -> Place {
         let thread = thread::thread_idx_x() & ((1 << self.places) - 1);
-        let number = (thread::block_idx_x() << self.places) + thread;
+        let number = (block << self.places) + thread;
         let column = self.by_beside.divide(number);
         let row = self.by_width.divide(column);
         let chunk = self.by_rows.divide(row);
@@ -260,6 +287,12 @@ impl Vectors {
             column: column - row * self.width,
             group: (chunk - plane * self.chunks) * self.beside + number - column * self.beside,
         }
+    }
+
+    /// This thread's run.
+    #[device_inline]
+    pub(crate) fn run(&self) -> Place {
+        self.place(self.each)
     }
 
     /// The first word of plane `plane` of so many pixels, counted from the place's vectors.
@@ -289,20 +322,30 @@ impl Vectors {
         size: [u32; 2],
         place: &Place,
         below: u32,
-        mut numbers: Numbers,
+        numbers: Numbers,
     ) {
         let row = place.row + below;
-        let inside = row < size[0];
-        let at = self.first(place, size).wrapping_add(self.at(row, place.column, size[1])).wrapping_mul(4);
+        let vector = self.first(place, size).wrapping_add(self.at(row, place.column, size[1]));
         // SAFETY: a vector of the plane where it is inside.
-        unsafe {
-            let to = to.cast::<u32>();
-            if beta != 0.0 {
-                let old = T::numbers(to.as_global().load4_if(inside, at, Vec4::splat(0)).to_array());
-                unrolled!(K in [0 1 2 3 4 5 6 7] { numbers[K] = float::fma(beta, old[K], numbers[K]); });
-            }
-            to.store4_if(inside, at, Vec4::from(T::words(numbers)));
+        unsafe { put(to, beta, row < size[0], vector, numbers) };
+    }
+}
+
+/// `to = numbers + beta * to` of a vector, if it is `inside`.
+///
+/// # Safety
+/// `to` holds it then, and begins at a multiple of 16 bytes.
+#[device_inline]
+pub(crate) unsafe fn put<T: Lanes>(to: GlobalMut<T>, beta: f32, inside: bool, vector: usize, mut numbers: Numbers) {
+    let at = vector.wrapping_mul(4);
+    // SAFETY: the caller's.
+    unsafe {
+        let to = to.cast::<u32>();
+        if beta != 0.0 {
+            let old = T::numbers(to.as_global().load4_if(inside, at, Vec4::splat(0)).to_array());
+            unrolled!(K in [0 1 2 3 4 5 6 7] { numbers[K] = float::fma(beta, old[K], numbers[K]); });
         }
+        to.store4_if(inside, at, Vec4::from(T::words(numbers)));
     }
 }
 

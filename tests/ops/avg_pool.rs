@@ -107,7 +107,9 @@ fn chosen() -> Vec<Case> {
         // More channels than a block has columns.
         Case { shape: [2, 300, 3, 5], window: window(2, 2).padding([1, 1]) },
     ];
-    cases.extend([patched(), by_vectors()].concat().into_iter().map(|(shape, window)| Case { shape, window }));
+    cases.extend(
+        [patched(), by_vectors(), by_chunks()].concat().into_iter().map(|(shape, window)| Case { shape, window }),
+    );
     cases
 }
 

@@ -47,6 +47,7 @@ fn launches() -> Outcome {
         ([2, 3, 9, 8], Layout::RowMajor, three),
         ([2, 3, 9, 9], Layout::RowMajor, Window::new([9, 9])),
         ([2, 3, 7, 7], Layout::RowMajor, Window::new([7, 7])),
+        ([2, 3, 32, 32], Layout::RowMajor, Window::new([16, 16])),
         ([2, 3, 9, 9], Layout::RowMajor, Window::new([4, 4])),
         ([2, 3, 9, 9], Layout::RowMajor, five),
         ([2, 3, 9, 9], Layout::RowMajor, five.dilation([2, 1])),
@@ -134,6 +135,9 @@ fn says_once() -> Outcome {
             .to_owned(),
         "max_pool_forward_wholes_f32 grid 1 block 128 shared 25104 bytes: window 7x7 stride 7x7 padding 0x0 dilation 1x1 over 7x7 \
          row-major: a thread a whole plane, which is in shared memory: the window is the plane, and small"
+            .to_owned(),
+        "max_pool_forward_chunks_f32_u8 grid 2 block 256: window 16x16 stride 16x16 padding 0x0 dilation 1x1 over 32x32 row-major: \
+         lanes of a warp share a window, whose rows are whole chunks of 16 bytes"
             .to_owned(),
         "max_pool_forward_apart_f32_4 grid 1 block 256: window 4x4 stride 4x4 padding 0x0 dilation 1x1 over 9x9 row-major: by \
          whole windows in registers, of a size compiled in, which do not overlap"

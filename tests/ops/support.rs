@@ -232,6 +232,23 @@ pub fn by_vectors() -> Vec<([usize; 4], Window)> {
     ]
 }
 
+/// Shapes and windows whose rows are whole chunks of 16 bytes, in f32 or in 16 bits too: beside each other, apart, over each other, over
+/// all columns or all rows of an image, and more lanes than a window has chunks for.
+pub fn by_chunks() -> Vec<([usize; 4], Window)> {
+    let window = |size, stride| Window::new(size).stride(stride);
+    vec![
+        ([2, 3, 32, 48], window([16, 16], [16, 16])),
+        ([1, 2, 64, 64], window([32, 32], [16, 16])),
+        ([3, 5, 28, 28], window([28, 28], [28, 28])),
+        ([2, 3, 40, 24], window([10, 24], [15, 24])),
+        ([1, 3, 34, 56], window([16, 16], [18, 24])),
+        ([2, 2, 24, 64], window([8, 16], [8, 16])),
+        ([1, 1, 31, 72], window([30, 24], [1, 24])),
+        ([7, 3, 5, 40], window([5, 16], [5, 24])),
+        ([1, 2, 17, 32], window([16, 32], [1, 1])),
+    ]
+}
+
 /// Shapes and windows that have kernels of their own in one layout or both: odd heights and widths, images smaller than a
 /// patch or a cell, several planes a block, rows of more columns than a block has threads, windows that end past the image.
 pub fn patched() -> Vec<([usize; 4], Window)> {

@@ -7,9 +7,11 @@ use crate::band::any::{Lines, for_each_below};
 use crate::band::groups::{across, down, reached};
 use crate::band::slide::{slide, stage};
 use crate::band::{self, Bands, Staged, inputs_of, pairs};
+use crate::chunks::{self, Chunks};
 use crate::elementwise::get;
 use crate::patch::{self, Patches};
 use crate::pieces::{self, Pieces, Planes, columns};
+use crate::vectors::Lanes;
 use crate::warps::{self, Warps};
 use crate::wholes;
 use crate::window::{FEWER_BLOCKS, MIN_BLOCKS, Nchw, Nhwc, Order, Pixel, THREADS, Tiling, Window};
@@ -308,5 +310,27 @@ pub unsafe fn avg_pool_forward_wholes<T: Storage>(
             let of = divisor.of(divisor.counted(&window, 0, 0), divisor.counted(&window, 1, 0));
             y.store(plane, T::from_f32(sum / of));
         }
+    }
+}
+
+/// As [`avg_pool_forward`], by [chunks](crate::chunks).
+///
+/// # Safety
+/// The module's, but for the tiling; `x` begins at a multiple of 16 bytes; `chunks` are the window's, with the launch's grid.
+#[kernel(block = chunks::BLOCK, instances(T = [f32, f16, bf16]))]
+pub unsafe fn avg_pool_forward_chunks<T: Lanes>(
+    x: Global<T>,
+    y: GlobalMut<T>,
+    window: Window<Nchw>,
+    divisor: Divisor,
+    chunks: Chunks,
+) {
+    let mut sum = 0.0;
+    // SAFETY: the caller's; the output exists.
+    unsafe {
+        let output = chunks::for_each(x, &window, &chunks, 0.0, |value, _| sum += value);
+        let sum = chunks.joined(sum, |sum: f32, step| sum + warp::shuffle_xor(sum, step));
+        let of = divisor.of(divisor.counted(&window, 0, output.row), divisor.counted(&window, 1, output.column));
+        y.store_if(output.first, output.number, T::from_f32(sum / of));
     }
 }

@@ -1,5 +1,6 @@
-//! Gaussian pooling with the channels last of 3×3 windows whose weights are the same everywhere and which all channels share, an
-//! element a thread, or backward a cell of elements: for channels that are no whole vectors.
+//! Gaussian pooling with the channels last of 2×2 and 3×3 windows whose weights are the same everywhere and which all channels share, an
+//! element a thread, or backward a cell of elements: for channels that are no whole vectors, and backward for a few planes that follow
+//! each other, which are images of one channel.
 //!
 //! Launch: as [`Tiling`] lays threads: forward over outputs; backward over inputs, or, of windows two apart, over cells of 2×2 inputs.
 //! A thread's first loads, and those of the parameters before them, are on their way before two threads of the block compute the
@@ -16,8 +17,10 @@ use super::weights::Shape;
 use crate::elementwise::put;
 use crate::window::{Covering, Nhwc, Pixel, Tiling, Window};
 
-/// Positions of a window along each axis.
-pub const SIZE: usize = 3;
+/// Positions of a window along each axis, of which there are kernels.
+pub const SIZES: [u32; 2] = [2, 3];
+/// Those of windows that go by cells.
+pub const CELLS_SIZE: usize = 3;
 
 /// Threads of a block, at most.
 pub const FEW_BLOCK: u32 = 128;
@@ -29,11 +32,11 @@ pub const MOST_ELEMENTS: u64 = 1 << 30;
 /// `y` = `x` pooled by one Gaussian.
 ///
 /// # Safety
-/// The parent module's. `x` and `y` are what `window` says, whose windows are 3×3 and whose images have at most [`MOST_ELEMENTS`];
+/// The parent module's. `x` and `y` are what `window` says, whose windows are `SIZE` by `SIZE` and whose images have at most [`MOST_ELEMENTS`];
 /// `mean` holds two and `var` `variances` elements; `tiling` is over the outputs, with the launch's grid and block, and shared memory is
 /// what [`PATCHES_SHARED_BYTES`](super::patches::PATCHES_SHARED_BYTES) says.
-#[kernel(max_threads = FEW_BLOCK, min_blocks = MIN_BLOCKS, instances(T = [f32, f16, bf16]))]
-pub unsafe fn gaussian_pool_forward_few<T: Storage>(
+#[kernel(max_threads = FEW_BLOCK, min_blocks = MIN_BLOCKS, instances(T = [f32, f16, bf16], SIZE = [2, 3]))]
+pub unsafe fn gaussian_pool_forward_few<T: Storage, const SIZE: usize>(
     x: Global<T>,
     mean: Global<f32>,
     var: Global<f32>,
@@ -54,7 +57,7 @@ pub unsafe fn gaussian_pool_forward_few<T: Storage>(
     // One comparison says of row and column whether an input is there: the row is below its column's height.
     let mut height = [0; SIZE];
     unrolled!(J in [0 1 2] {
-        height[J] = if there & (left.wrapping_add(J as u32) < window.input[1]) { window.input[0] } else { 0 };
+        if J < SIZE && there & (left.wrapping_add(J as u32) < window.input[1]) { height[J] = window.input[0]; }
     });
     let at = left.wrapping_mul(pixel).wrapping_add(channel);
     // SAFETY: the plane exists, if it is there.
@@ -64,11 +67,11 @@ pub unsafe fn gaussian_pool_forward_few<T: Storage>(
         let mut inputs = [[T::from_f32(0.0); SIZE]; SIZE];
         unrolled!(I in [0 1 2] {
             let top = top.wrapping_add(I as u32);
-            unrolled!(J in [0 1 2] {
+            unrolled!(J in [0 1 2] { if I < SIZE && J < SIZE {
                 let at = top.wrapping_mul(line).wrapping_add(at).wrapping_add(J as u32 * pixel);
                 // SAFETY: inside the image where it is loaded.
                 inputs[I][J] = unsafe { x.load_if(top < height[J], at as usize, inputs[I][J]) };
-            });
+            } });
         });
         inputs
     };
@@ -83,11 +86,11 @@ pub unsafe fn gaussian_pool_forward_few<T: Storage>(
     }
     loop {
         let mut total = 0.0;
-        unrolled!(I in [0 1 2] {
+        unrolled!(I in [0 1 2] { if I < SIZE {
             let mut sum = 0.0;
-            unrolled!(J in [0 1 2] { sum = float::fma(by_x[J], inputs[I][J].to_f32(), sum); });
+            unrolled!(J in [0 1 2] { if J < SIZE { sum = float::fma(by_x[J], inputs[I][J].to_f32(), sum); } });
             total = float::fma(by_y[I], sum, total);
-        });
+        } });
         // SAFETY: the output exists.
         unsafe { y.store((row * window.output_line() as u32 + place) as usize, T::from_f32(total)) };
         let Some(next) = rows.next() else { break };
@@ -100,7 +103,7 @@ pub unsafe fn gaussian_pool_forward_few<T: Storage>(
 /// or columns 0 and 1, of the padded image, which `i - 1` has with its position 2 only.
 ///
 /// # Safety
-/// As [`gaussian_pool_forward_few`]'s, of `dy` and `dx`; windows are two apart; `tiling` is over the cells, [`cells`] of them.
+/// As [`gaussian_pool_forward_few`]'s, of `dy` and `dx`; windows are 3×3 and two apart; `tiling` is over the cells, [`cells`] of them.
 #[kernel(max_threads = FEW_BLOCK, min_blocks = MIN_BLOCKS, instances(T = [f32, f16, bf16]))]
 pub unsafe fn gaussian_pool_backward_few_cells<T: Storage>(
     dy: Global<T>,
@@ -144,7 +147,7 @@ pub unsafe fn gaussian_pool_backward_few_cells<T: Storage>(
     let mut outputs = load(row);
     // SAFETY: the caller's; written a barrier ago.
     let [by_y, by_x] = unsafe {
-        let weights = put_weights(SIZE as u32, |axis| if axis == 0 { shapes[0] } else { shapes[1] });
+        let weights = put_weights(CELLS_SIZE as u32, |axis| if axis == 0 { shapes[0] } else { shapes[1] });
         [weights.load4(0).to_array(), weights.load4(4).to_array()]
     };
     if !there {
@@ -187,8 +190,8 @@ pub fn cells(window: &Window<Nhwc>) -> [u32; 2] {
 ///
 /// # Safety
 /// As [`gaussian_pool_forward_few`]'s, of `dy` and `dx`; `tiling` is over the inputs; `covering` is the window's.
-#[kernel(max_threads = FEW_BLOCK, min_blocks = MIN_BLOCKS, instances(T = [f32, f16, bf16], (OVER, STRIDE) = [(1, 3), (3, 1)]))]
-pub unsafe fn gaussian_pool_backward_few<T: Storage, const OVER: usize, const STRIDE: u32>(
+#[kernel(max_threads = FEW_BLOCK, min_blocks = MIN_BLOCKS, instances(T = [f32, f16, bf16], (SIZE, OVER, STRIDE) = [(2, 1, 2), (2, 2, 1), (3, 1, 3), (3, 3, 1)]))]
+pub unsafe fn gaussian_pool_backward_few<T: Storage, const SIZE: usize, const OVER: usize, const STRIDE: u32>(
     dy: Global<T>,
     mean: Global<f32>,
     var: Global<f32>,

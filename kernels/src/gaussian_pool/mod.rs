@@ -49,6 +49,7 @@ pub mod meshes;
 mod parameters;
 pub mod patches;
 pub mod planes;
+pub mod positions;
 pub mod runs;
 pub mod slide;
 pub mod staged;

@@ -1,15 +1,16 @@
 //! Gaussian pooling of windows one pixel apart and of a known size, whose weights are the same everywhere and which all channels
 //! share: both passes, for backward is the pooling of `dy` with the weights turned round.
 //!
-//! A thread has a run of outputs below each other, of 16 bytes of channels, or of columns of row-major images of 16 bits: of each
-//! row that their windows have it sums along x once, and adds that to all of them. Bound by memory.
+//! A thread has a run of outputs below each other, of 16 bytes of channels, or of columns of row-major images of 16 bits. It goes down
+//! the rows that their windows have: sums each along x once, while the next is on its way, and adds that to all windows over it, of which
+//! it holds as many as a window has rows. Bound by memory.
 
 use cuda_std::prelude::*;
 
 use super::Geometry;
 use super::weights::{Shape, vector};
-use crate::vectors::{AHEAD, FEWER_THREADS, LANES, Lanes, Numbers, Vectors, lanes};
-use crate::window::{FEWEST_BLOCKS, Nhwc, Window};
+use crate::vectors::{FEWER_THREADS, LANES, Lanes, Numbers, Place, Vectors, lanes, put};
+use crate::window::{FEWER_BLOCKS, FEWEST_BLOCKS, Nhwc, Window};
 
 /// The sizes, of both axes alike, that there are kernels for.
 pub const SIZES: [u32; 2] = [3, 5];
@@ -21,8 +22,12 @@ const VECTOR: u32 = 8;
 pub const SHARED_BYTES: u32 = 2 * VECTOR * 4;
 
 /// Blocks that fit on a multiprocessor, as many as leave each thread the registers it needs.
-const fn blocks<T>() -> u32 {
-    if size_of::<T>() == 4 { FEWEST_BLOCKS } else { FEWEST_BLOCKS - 1 }
+const fn blocks<T>(size: usize) -> u32 {
+    match (size_of::<T>(), size) {
+        (4, 3) => FEWER_BLOCKS,
+        (_, 3) => FEWEST_BLOCKS,
+        _ => FEWEST_BLOCKS - 1,
+    }
 }
 
 /// The weights along y and x.
@@ -32,12 +37,12 @@ struct Weights<const SIZE: usize> {
 }
 
 impl<const SIZE: usize> Weights<SIZE> {
-    /// Leaves those of a Gaussian in shared memory. All threads of the block come here.
+    /// Those of a Gaussian, turned round or not. All threads of the block come here.
     ///
     /// # Safety
     /// `parameters` hold the Gaussian, `geometry` has windows of that size, and shared memory is [`SHARED_BYTES`].
     #[device_inline]
-    unsafe fn compute(parameters: [Global<f32>; 2], variances: u32, geometry: &Geometry) {
+    unsafe fn compute(parameters: [Global<f32>; 2], variances: u32, geometry: &Geometry, turned: bool) -> Self {
         let shared = dynamic_shared::<f32>();
         let mut axis = thread::thread_idx_x() / warp::WARP_SIZE;
         while axis < 2 {
@@ -51,33 +56,69 @@ impl<const SIZE: usize> Weights<SIZE> {
             axis += thread::block_dim_x() / warp::WARP_SIZE;
         }
         thread::sync_threads();
-    }
-
-    /// These, turned round or not.
-    ///
-    /// # Safety
-    /// They are there.
-    #[device_inline]
-    unsafe fn load(turned: bool) -> Self {
-        let shared = dynamic_shared::<f32>();
         let mut weights = Self { by_y: [0.0; SIZE], by_x: [0.0; SIZE] };
         unrolled!(I in [0 1 2 3 4] {
             if I < SIZE {
                 let i = if turned { SIZE - 1 - I } else { I } as u32;
-                // SAFETY: the caller's.
+                // SAFETY: written before the barrier.
                 (weights.by_y[I], weights.by_x[I]) = unsafe { (shared.load(i), shared.load(VECTOR + i)) };
             }
         });
         weights
     }
+}
 
-    /// Adds a row of the run's windows, summed along x, to the outputs that have it.
-    #[device_inline]
-    fn add_row(&self, row: usize, sums: &mut [Numbers; AHEAD], across: Numbers) {
-        unrolled!(O in [0 1 2 3] {
-            let i = row.wrapping_sub(O);
-            if i < SIZE { sums[O] = add(sums[O], self.by_y[i], across); }
+/// `to = weights * from + beta * to` of this thread's run of `vectors`: `own` gives what the windows have of a row of `from` in the
+/// middle, and `across` sums that along x with what is beside it. Rows are counted from the first window's; none is there where the
+/// second argument is false.
+///
+/// # Safety
+/// The kernels'.
+#[device_inline]
+unsafe fn run<T: Lanes, const SIZE: usize>(
+    to: GlobalMut<T>,
+    beta: f32,
+    window: &Window<Nhwc>,
+    vectors: &Vectors,
+    place: &Place,
+    weights: impl Fn() -> Weights<SIZE>,
+    own: impl Fn(u32, bool) -> Vec4<u32>,
+    across: impl Fn(&Weights<SIZE>, u32, Vec4<u32>) -> Numbers,
+) {
+    let mut ahead = [Vec4::splat(0); SIZE];
+    unrolled!(R in [0 1 2 3 4] { if R < SIZE { ahead[R] = own(R as u32, place.there); } });
+    let weights = weights();
+    if !place.there {
+        return;
+    }
+    let left = window.output[0] - place.row;
+    let rows = vectors.each.min(left);
+    let end = rows + SIZE as u32 - 1;
+    let line = window.output[1] * vectors.groups;
+    let begin = vectors.first(place, window.output) + vectors.at(place.row, place.column, window.output[1]);
+    // Of the windows that a row is in, as they come round.
+    let mut sums = [[0.0; LANES]; SIZE];
+    let mut first = 0;
+    while first < end {
+        unrolled!(R in [0 1 2 3 4] {
+            if R < SIZE {
+                let row = first + R as u32;
+                let across = across(&weights, row, ahead[R]);
+                ahead[R] = own(row + SIZE as u32, row + (SIZE as u32) < end);
+                unrolled!(I in [0 1 2 3 4] {
+                    if I < SIZE {
+                        let sum = &mut sums[(R + SIZE - I) % SIZE];
+                        *sum = add(*sum, weights.by_y[I], across);
+                    }
+                });
+                // The window whose last row it was.
+                let (whole, done) = (&mut sums[(R + 1) % SIZE], (row + 1).wrapping_sub(SIZE as u32));
+                // SAFETY: the caller's.
+                unsafe { put(to, beta, done < rows, begin.wrapping_add(done.wrapping_mul(line) as usize), *whole) };
+                *whole = [0.0; LANES];
+            }
         });
+        first += SIZE as u32;
     }
 }
 
@@ -88,7 +129,7 @@ impl<const SIZE: usize> Weights<SIZE> {
 /// The parent module's. `from` holds the inputs of `window`, which is such but may be padded by all but one of its positions, and
 /// `to` the outputs; both begin at multiples of 16 bytes. `geometry` has windows of that size, `mean` two and `var` `variances`
 /// elements; `vectors` are of runs of the outputs, with the launch's grid and block, and shared memory is [`SHARED_BYTES`].
-#[kernel(max_threads = FEWER_THREADS, min_blocks = blocks::<T>(), instances(T = [f32, f16, bf16], SIZE = [3, 5]))]
+#[kernel(max_threads = FEWER_THREADS, min_blocks = blocks::<T>(SIZE), instances(T = [f32, f16, bf16], SIZE = [3, 5]))]
 pub unsafe fn gaussian_pool_runs<T: Lanes, const SIZE: usize>(
     from: Global<T>,
     mean: Global<f32>,
@@ -101,40 +142,32 @@ pub unsafe fn gaussian_pool_runs<T: Lanes, const SIZE: usize>(
     window: Window<Nhwc>,
     vectors: Vectors,
 ) {
-    // SAFETY: the caller's.
-    unsafe { Weights::<SIZE>::compute([mean, var], variances, &geometry) };
-    let place = vectors.place(AHEAD as u32);
-    if !place.there {
-        return;
-    }
-    // SAFETY: computed above, before a barrier.
-    let weights = unsafe { Weights::<SIZE>::load(turned != 0) };
+    let place = vectors.run();
     let [height, width] = window.input;
     let [top, left] = [place.row.wrapping_sub(window.padding[0]), place.column.wrapping_sub(window.padding[1])];
     // SAFETY: the plane is one of the image's, and the group one of its pixels'.
     let from = unsafe { from.cast::<u32>().offset(vectors.first(&place, window.input) * 4) };
-    let mut sums = [[0.0; LANES]; AHEAD];
-    unrolled!(R in [0 1 2 3 4 5 6 7] {
-        if R < SIZE + AHEAD - 1 {
-            let row = top.wrapping_add(R as u32);
-            let mut loaded = [Vec4::splat(0u32); SIZE];
-            unrolled!(J in [0 1 2 3 4] {
-                if J < SIZE {
-                    let column = left.wrapping_add(J as u32);
-                    let inside = (row < height) & (column < width);
-                    // SAFETY: in the image where it is loaded.
-                    loaded[J] = unsafe { from.load4_if(inside, vectors.at(row, column, width) * 4, Vec4::splat(0)) };
-                }
-            });
-            let mut across = [0.0; LANES];
-            unrolled!(J in [0 1 2 3 4] {
-                if J < SIZE { across = add(across, weights.by_x[J], T::numbers(loaded[J].to_array())); }
-            });
-            weights.add_row(R, &mut sums, across);
-        }
-    });
+    // SAFETY: the caller's; all threads of the block come here.
+    let weights = || unsafe { Weights::<SIZE>::compute([mean, var], variances, &geometry, turned != 0) };
+    let (first, line) = (vectors.at(top, left, width) as u32, width * vectors.groups);
+    let load = |row: u32, there: bool, column: usize| {
+        let inside = there & (top.wrapping_add(row) < height) & (left.wrapping_add(column as u32) < width);
+        let at = first.wrapping_add(row.wrapping_mul(line)).wrapping_add(column as u32 * vectors.groups);
+        // SAFETY: in the image where it is loaded.
+        unsafe { from.load4_if(inside, at as usize * 4, Vec4::splat(0)) }
+    };
+    let own = |row: u32, there: bool| load(row, there, SIZE / 2);
+    let across = |weights: &Weights<SIZE>, row: u32, own: Vec4<u32>| {
+        let mut loaded = [own; SIZE];
+        unrolled!(J in [0 1 2 3 4] { if J < SIZE && J != SIZE / 2 { loaded[J] = load(row, true, J); } });
+        let mut across = [0.0; LANES];
+        unrolled!(J in [0 1 2 3 4] {
+            if J < SIZE { across = add(across, weights.by_x[J], T::numbers(loaded[J].to_array())); }
+        });
+        across
+    };
     // SAFETY: the caller's.
-    unrolled!(O in [0 1 2 3] { unsafe { vectors.put(to, beta, window.output, &place, O as u32, sums[O]) }; });
+    unsafe { run(to, beta, &window, &vectors, &place, weights, own, across) };
 }
 
 /// As [`gaussian_pool_runs`], of row-major images: their columns take the place of channels, in rows of whole vectors, and windows
@@ -142,7 +175,7 @@ pub unsafe fn gaussian_pool_runs<T: Lanes, const SIZE: usize>(
 ///
 /// # Safety
 /// As [`gaussian_pool_runs`]'s; `window` is of images of one column, of as many channels as there are columns, and `vectors` are of it.
-#[kernel(max_threads = FEWER_THREADS, min_blocks = blocks::<T>(), instances(T = [f16, bf16], SIZE = [3]))]
+#[kernel(max_threads = FEWER_THREADS, min_blocks = blocks::<T>(SIZE), instances(T = [f16, bf16], SIZE = [3]))]
 pub unsafe fn gaussian_pool_runs_rows<T: Lanes, const SIZE: usize>(
     from: Global<T>,
     mean: Global<f32>,
@@ -155,42 +188,36 @@ pub unsafe fn gaussian_pool_runs_rows<T: Lanes, const SIZE: usize>(
     window: Window<Nhwc>,
     vectors: Vectors,
 ) {
-    // SAFETY: the caller's.
-    unsafe { Weights::<SIZE>::compute([mean, var], variances, &geometry) };
-    let place = vectors.place(AHEAD as u32);
-    if !place.there {
-        return;
-    }
-    // SAFETY: computed above, before a barrier.
-    let weights = unsafe { Weights::<SIZE>::load(turned != 0) };
+    let place = vectors.run();
     let top = place.row.wrapping_sub(window.padding[0]);
     let first = vectors.first(&place, window.input);
-    let mut sums = [[0.0; LANES]; AHEAD];
-    unrolled!(R in [0 1 2 3 4 5] {
-        if R < SIZE + AHEAD - 1 {
-            let row = top.wrapping_add(R as u32);
-            let inside = row < window.input[0];
-            let vector = first.wrapping_add(vectors.at(row, 0, 1));
-            let element = vector.wrapping_mul(lanes::<T>());
-            let zero = T::from_f32(0.0);
-            let (begins, ends) = (place.group == 0, place.group + 1 == window.channels / lanes::<T>() as u32);
-            // SAFETY: loaded where the row is in the image, and beside the vector others are in the row.
-            let (before, own, after) = unsafe {
-                (
-                    from.load_if(inside & !begins, element.wrapping_sub(1), zero).to_f32(),
-                    from.cast::<u32>().load4_if(inside, vector.wrapping_mul(4), Vec4::splat(0)),
-                    from.load_if(inside & !ends, element.wrapping_add(lanes::<T>()), zero).to_f32(),
-                )
-            };
-            let [a, b, c, d, e, f, g, h] = T::numbers(own.to_array());
-            let mut across = add([0.0; LANES], weights.by_x[0], [before, a, b, c, d, e, f, g]);
-            across = add(across, weights.by_x[1], [a, b, c, d, e, f, g, h]);
-            across = add(across, weights.by_x[2], [b, c, d, e, f, g, h, after]);
-            weights.add_row(R, &mut sums, across);
-        }
-    });
+    let (begins, ends) = (place.group == 0, place.group + 1 == window.channels / lanes::<T>() as u32);
+    // SAFETY: the caller's; all threads of the block come here.
+    let weights = || unsafe { Weights::<SIZE>::compute([mean, var], variances, &geometry, turned != 0) };
+    let vector = |row: u32| first.wrapping_add(vectors.at(top.wrapping_add(row), 0, 1));
+    let own = |row: u32, there: bool| {
+        let inside = there & (top.wrapping_add(row) < window.input[0]);
+        // SAFETY: loaded where the row is in the image.
+        unsafe { from.cast::<u32>().load4_if(inside, vector(row).wrapping_mul(4), Vec4::splat(0)) }
+    };
+    let across = |weights: &Weights<SIZE>, row: u32, own: Vec4<u32>| {
+        let inside = top.wrapping_add(row) < window.input[0];
+        let element = vector(row).wrapping_mul(lanes::<T>());
+        let zero = T::from_f32(0.0);
+        // SAFETY: loaded where the row is in the image and the vector not its first or last.
+        let (before, after) = unsafe {
+            (
+                from.load_if(inside & !begins, element.wrapping_sub(1), zero),
+                from.load_if(inside & !ends, element.wrapping_add(lanes::<T>()), zero),
+            )
+        };
+        let [a, b, c, d, e, f, g, h] = T::numbers(own.to_array());
+        let across = add([0.0; LANES], weights.by_x[0], [before.to_f32(), a, b, c, d, e, f, g]);
+        let across = add(across, weights.by_x[1], [a, b, c, d, e, f, g, h]);
+        add(across, weights.by_x[2], [b, c, d, e, f, g, h, after.to_f32()])
+    };
     // SAFETY: the caller's.
-    unrolled!(O in [0 1 2 3] { unsafe { vectors.put(to, beta, window.output, &place, O as u32, sums[O]) }; });
+    unsafe { run(to, beta, &window, &vectors, &place, weights, own, across) };
 }
 
 /// `sum + weight * numbers`.

@@ -1,7 +1,8 @@
 //! Gaussian pooling with the channels last, of windows of any size whose weights are the same everywhere and which all channels share:
 //! by [vectors] of 16 bytes of channels.
 //!
-//! A block computes the weights along each axis, a warp an axis, and of these their products, into shared memory.
+//! A block computes the weights along each axis, a warp an axis, and of these their products, into shared memory. Of several Gaussians a
+//! map each has a launch of its own forward.
 //!
 //! Bound by memory, of windows that overlap much by instructions.
 
@@ -11,7 +12,7 @@ use super::Geometry;
 use super::runs::add;
 use super::weights::{Shape, vector};
 pub use crate::vectors::Lanes;
-use crate::vectors::{self, FEWER_THREADS, LANES, Numbers, Over, Place, Vectors, Words};
+use crate::vectors::{self, FEWER_THREADS, LANES, Numbers, Over, Place, Vectors, Words, lanes};
 use crate::window::{Divider, FEWER_BLOCKS, Nhwc, Window};
 
 /// Positions of a window, at most: what blocks have time and shared memory for.
@@ -45,12 +46,12 @@ impl Weights {
         words(size) * 4
     }
 
-    /// The products for each position, row by row, in shared memory. All threads of the block come here.
+    /// The products of Gaussian number `map` for each position, row by row, in shared memory. All threads of the block come here.
     ///
     /// # Safety
     /// `parameters` hold the Gaussian, and shared memory is as large as [`shared_bytes`](Self::shared_bytes) says.
     #[device_inline]
-    unsafe fn products(&self, parameters: [Global<f32>; 2], geometry: &Geometry) -> Shared<f32> {
+    unsafe fn products(&self, parameters: [Global<f32>; 2], geometry: &Geometry, map: u32) -> Shared<f32> {
         let [height, width] = [geometry.axes[0].size, geometry.axes[1].size];
         let products = dynamic_shared::<f32>();
         let (thread, threads) = (thread::thread_idx_x(), thread::block_dim_x());
@@ -60,7 +61,7 @@ impl Weights {
             let by_axis = products.offset(height * width);
             while axis < 2 {
                 let own = by_axis.offset(axis * height);
-                let shape = Shape::load(parameters, 0, axis == 0, self.variances);
+                let shape = Shape::load(parameters, map, axis == 0, self.variances);
                 let put = |i: u32, weight: f32| own.store(i, weight);
                 vector(&geometry.axis(axis == 0), 0, shape, false, put, |i| own.load(i), |_, _, _| {});
                 axis += threads / warp::WARP_SIZE;
@@ -85,11 +86,11 @@ const fn words([height, width]: [u32; 2]) -> u32 {
     (height * width + height + width + 3) & !3
 }
 
-/// `y` = `x` pooled by one Gaussian.
+/// `y[n, c*K + map]` = `x[n, c]` pooled by Gaussian `map` of `K`, which `geometry.kernels` is.
 ///
 /// # Safety
 /// The parent module's. `x` and `y` are what `window` and `geometry` say, which are of the same windows; `mean` holds two and `var` `variances`
-/// elements; `vectors` are of the window's outputs, with the launch's grid and block, and shared memory has room for the weights and
+/// elements for each Gaussian; `vectors` are of the window's outputs, with the launch's grid and block, and shared memory has room for the weights and
 /// after these for what a thread of a shared window has summed, a word for each channel.
 #[kernel(max_threads = vectors::THREADS, min_blocks = vectors::MIN_BLOCKS, instances(T = [f32, f16, bf16]))]
 pub unsafe fn gaussian_pool_forward_vectors<T: Lanes>(
@@ -98,13 +99,14 @@ pub unsafe fn gaussian_pool_forward_vectors<T: Lanes>(
     var: Global<f32>,
     y: GlobalMut<T>,
     weights: Weights,
+    map: u32,
     geometry: Geometry,
     window: Window<Nhwc>,
     vectors: Vectors,
 ) {
     // SAFETY: the caller's; positions past the last, whose vector is of zeros, have the last's weight.
     unsafe {
-        let products = weights.products([mean, var], &geometry);
+        let products = weights.products([mean, var], &geometry, map);
         let last = window.size[0] * window.size[1] - 1;
         let found = |_: &Place| [0.0; LANES];
         let add = |sum: Numbers, words: Words, position: u32| {
@@ -112,7 +114,16 @@ pub unsafe fn gaussian_pool_forward_vectors<T: Lanes>(
         };
         let sums = products.offset(words(window.size));
         let Some((sum, _, output)) = vectors::of_windows(x, &window, &vectors, sums, 0, found, add) else { return };
-        y.cast().store4(output * 4, Vec4::from(T::words(sum)));
+        if geometry.kernels == 1 {
+            y.cast().store4(output * 4, Vec4::from(T::words(sum)));
+            return;
+        }
+        unrolled!(K in [0 1 2 3 4 5 6 7] {
+            if K < lanes::<T>() {
+                let at = (output * lanes::<T>() + K) * geometry.kernels as usize + map as usize;
+                y.store(at, T::from_f32(sum[K]));
+            }
+        });
     }
 }
 
@@ -139,7 +150,7 @@ pub unsafe fn gaussian_pool_backward_vectors<T: Lanes, const ROWS: usize>(
 ) {
     // SAFETY: the caller's; what is past a window, whose vector is of zeros, has its last weight.
     unsafe {
-        let products = weights.products([mean, var], &geometry);
+        let products = weights.products([mean, var], &geometry, 0);
         let last = window.size[0] * window.size[1] - 1;
         let dy = dy.cast::<u32>();
         let load = |inside, vector: usize| dy.load4_if(inside, vector.wrapping_mul(4), Vec4::splat(0));

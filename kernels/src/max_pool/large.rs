@@ -6,6 +6,8 @@ use super::{Maximum, any_window, store};
 use crate::band::any::{Lines, for_each_below, steps_inside};
 use crate::band::groups::{across, down, reached};
 use crate::band::{self, Bands, Staged, inputs_of};
+use crate::chunks::{self, Chunks};
+use crate::vectors::Lanes;
 use crate::warps::{self, Warps};
 use crate::wholes;
 use crate::window::{Divider, Nchw, Position, Window};
@@ -159,6 +161,34 @@ pub unsafe fn max_pool_forward_wholes<T: Storage>(
     unsafe {
         if let Some(plane) = wholes::for_each(x, &window, |value, position| best = best.or(value, position)) {
             store(y, indices, plane, best);
+        }
+    }
+}
+
+/// As [`max_pool_forward`](super::max_pool_forward), by [chunks](crate::chunks).
+///
+/// # Safety
+/// The module's, but for the tiling; `x` begins at a multiple of 16 bytes; `chunks` are the window's, with the launch's grid.
+#[kernel(block = chunks::BLOCK, instances(T = [f32, f16, bf16], P = [u8, u16]))]
+pub unsafe fn max_pool_forward_chunks<T: Lanes, P: Position>(
+    x: Global<T>,
+    y: GlobalMut<T>,
+    indices: Option<GlobalMut<P>>,
+    window: Window<Nchw>,
+    chunks: Chunks,
+) {
+    let mut best = Maximum::of_nothing(chunks.first::<T>());
+    // SAFETY: the caller's; the output exists.
+    unsafe {
+        let output = chunks::for_each(x, &window, &chunks, f32::NEG_INFINITY, |value, position| {
+            best = best.or(value, position);
+        });
+        let best = chunks.joined(best, |best: Maximum, step| {
+            let (value, position) = (warp::shuffle_xor(best.value, step), warp::shuffle_xor(best.position, step));
+            best.or_earlier(Maximum { value, position })
+        });
+        if output.first {
+            store(y, indices, output.number, best);
         }
     }
 }

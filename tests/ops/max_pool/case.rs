@@ -3,7 +3,7 @@
 use ferrolayer::ops::Window;
 use proptest::prelude::*;
 
-use crate::support::{by_vectors, patched};
+use crate::support::{by_chunks, by_vectors, patched};
 
 /// An input's shape and a window that fits it.
 #[derive(Clone, Debug)]
@@ -99,7 +99,9 @@ pub fn chosen() -> Vec<Case> {
         // More channels than a block has columns.
         Case::new([2, 300, 3, 5], window(2, 2).padding([1, 1])),
     ];
-    cases.extend([patched(), by_vectors()].concat().into_iter().map(|(shape, window)| Case::new(shape, window)));
+    cases.extend(
+        [patched(), by_vectors(), by_chunks()].concat().into_iter().map(|(shape, window)| Case::new(shape, window)),
+    );
     cases.push(Case::new([2, 8, 15, 13], window(3, 2).dilation([2, 3]).padding([1, 1])));
     cases
 }

@@ -2,13 +2,14 @@ use cuda_std::launch::LaunchDims;
 use kernels::avg_pool::{
     AvgPoolBackward, AvgPoolBackwardAny, AvgPoolBackwardBand, AvgPoolBackwardGroups, AvgPoolBackwardMeshes,
     AvgPoolBackwardOctets, AvgPoolBackwardPairs, AvgPoolBackwardPatch, AvgPoolBackwardQuads, AvgPoolBackwardVectors,
-    AvgPoolForward, AvgPoolForwardApart, AvgPoolForwardBand, AvgPoolForwardColumns, AvgPoolForwardOctets,
-    AvgPoolForwardPairs, AvgPoolForwardPatch, AvgPoolForwardQuads, AvgPoolForwardVectors, AvgPoolForwardWarp,
-    AvgPoolForwardWholes, Divisor, given_width,
+    AvgPoolForward, AvgPoolForwardApart, AvgPoolForwardBand, AvgPoolForwardChunks, AvgPoolForwardColumns,
+    AvgPoolForwardOctets, AvgPoolForwardPairs, AvgPoolForwardPatch, AvgPoolForwardQuads, AvgPoolForwardVectors,
+    AvgPoolForwardWarp, AvgPoolForwardWholes, Divisor, given_width,
 };
 use kernels::band::Bands;
 use kernels::band::any::Lines;
 use kernels::band::spread::Spread;
+use kernels::chunks::{self, Chunks};
 use kernels::patch::Patches;
 use kernels::patch::quads::{self, Quads};
 use kernels::pieces;
@@ -112,6 +113,12 @@ impl<T: Real> OnGpu for Forward<'_, T> {
                         let dims = LaunchDims::new(blocks, wholes::BLOCK).with_shared(shared);
                         // SAFETY: as below; the window is such, and the launch its own.
                         return unsafe { gpu.launch(dims, forward) };
+                    }
+                    if let Some((chunks, blocks)) = Chunks::new(&window, size_of::<S>()) {
+                        let _why = Kernels::Chunks.because(&window);
+                        let forward = AvgPoolForwardChunks::<S> { x, y, window, divisor, chunks };
+                        // SAFETY: as below; the chunks are the window's, and the grid theirs.
+                        return unsafe { gpu.launch(LaunchDims::new(blocks, chunks::BLOCK), forward) };
                     }
                     let bands = Bands::of_columns(&window, size_of::<S>(), &[size_of::<f32>()]);
                     if let Some((warps, grid)) = Warps::new(&window, bands.is_some()) {

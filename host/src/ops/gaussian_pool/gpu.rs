@@ -8,6 +8,7 @@ mod lanes;
 mod meshes;
 mod patches;
 mod planes;
+mod positions;
 mod slide;
 mod staged;
 mod strips;
@@ -91,7 +92,7 @@ impl<T: Real> OnGpu for Forward<'_, T> {
         if let Some(sliding) = slide::plan(plan, &geometry, || Slide::forward(&geometry, variances, bytes)) {
             return self.sliding(gpu, geometry, sliding);
         }
-        if let Some(by_vectors) = vectors::forward(plan, &geometry, T::DTYPE) {
+        if let Some(by_vectors) = vectors::forward(gpu, plan, &geometry, T::DTYPE) {
             return self.by_vectors(gpu, geometry, by_vectors);
         }
         if let Some(few) = few::forward(plan, &geometry) {
@@ -144,6 +145,9 @@ impl<T: Real> OnGpu for Backward<'_, T> {
         if writes && let Some(by_patches) = patches::backward(plan, &geometry, T::DTYPE) {
             return self.by_patches(gpu, by_patches);
         }
+        if !parameters && let Some(few) = few::little(plan, &geometry) {
+            return self.few(gpu, few);
+        }
         if let Some(columns) = self.plan_columns(&geometry) {
             return self.by_columns_of_meshes(gpu, geometry, columns);
         }
@@ -169,7 +173,10 @@ impl<T: Real> OnGpu for Backward<'_, T> {
         {
             return self.sliding(gpu, geometry, sliding);
         }
-        if !parameters && let Some(by_vectors) = vectors::backward(plan, &geometry, T::DTYPE) {
+        if let Some(positions) = self.plan_positions(&geometry) {
+            return self.by_positions(gpu, geometry, positions);
+        }
+        if !parameters && let Some(by_vectors) = vectors::backward(gpu, plan, &geometry, T::DTYPE) {
             return self.by_vectors(gpu, geometry, by_vectors);
         }
         if let Some(walk) = columns::launch(plan, WalkPlan::backward(&geometry, variances, each)) {

@@ -1,10 +1,11 @@
 use cuda_std::launch::{DeviceMemory, Launch, LaunchDims};
 use kernels::band::any::Lines;
 use kernels::band::{BandLaunch, Bands};
+use kernels::chunks::{self, Chunks};
 use kernels::max_pool::{
-    MaxPoolFlatIndices, MaxPoolForward, MaxPoolForwardApart, MaxPoolForwardBand, MaxPoolForwardColumns,
-    MaxPoolForwardMeshes, MaxPoolForwardOctets, MaxPoolForwardPairs, MaxPoolForwardPatch, MaxPoolForwardQuads,
-    MaxPoolForwardVectors, MaxPoolForwardWarp, MaxPoolForwardWholes,
+    MaxPoolFlatIndices, MaxPoolForward, MaxPoolForwardApart, MaxPoolForwardBand, MaxPoolForwardChunks,
+    MaxPoolForwardColumns, MaxPoolForwardMeshes, MaxPoolForwardOctets, MaxPoolForwardPairs, MaxPoolForwardPatch,
+    MaxPoolForwardQuads, MaxPoolForwardVectors, MaxPoolForwardWarp, MaxPoolForwardWholes,
 };
 use kernels::patch::Patches;
 use kernels::patch::quads::{self, Quads};
@@ -157,10 +158,17 @@ fn any_window<'a, S: Lanes, L: Order, P: Position>(
 where
     MaxPoolForwardColumns<'a, S, P, 0, 0>: Launch,
     MaxPoolForwardWarp<'a, S, P>: Launch,
+    MaxPoolForwardChunks<'a, S, P>: Launch,
     MaxPoolForwardVectors<'a, S, P>: Launch,
     MaxPoolForward<'a, S, L, P>: Launch,
 {
     if let Some(window) = row_major(&window) {
+        if let Some((chunks, blocks)) = Chunks::new(&window, size_of::<S>()) {
+            let _why = Kernels::Chunks.because(&window);
+            let forward = MaxPoolForwardChunks::<S, P> { x, y, indices, window, chunks };
+            // SAFETY: as below; the chunks are the window's, and the grid theirs.
+            return unsafe { gpu.launch(LaunchDims::new(blocks, chunks::BLOCK), forward) };
+        }
         let bands = by_columns(&window, size_of::<S>());
         if let Some((warps, grid)) = Warps::new(&window, bands.is_some()) {
             let _why = Kernels::Warps.because(&window);

@@ -21,6 +21,8 @@ pub(crate) enum Kernels {
     AnyBands,
     /// A warp an output.
     Warps,
+    /// By chunks of 16 bytes of windows' rows.
+    Chunks,
     /// A thread a whole plane.
     Wholes,
     /// Threads of a block sharing windows by rows.
@@ -68,6 +70,7 @@ impl Kernels {
                 Self::Warps => {
                     "a warp an output: the window is large, and outputs are few, or it is very large and a band of rows has no room"
                 }
+                Self::Chunks => "lanes of a warp share a window, whose rows are whole chunks of 16 bytes",
                 Self::Wholes => "a thread a whole plane, which is in shared memory: the window is the plane, and small",
                 Self::Rows => "threads of a block take a row each of a few windows, which are large and summed by rows",
                 Self::Patches => "by patches of a size compiled in, the channels being a multiple of four",

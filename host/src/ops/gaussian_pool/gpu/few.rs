@@ -1,22 +1,26 @@
-//! Launches of the kernels for channels that are last and no whole vectors: an element a thread, or by lines.
+//! Launches of the kernels for channels that are last and no whole vectors, and for little: an element a thread, or by lines.
 
 use cuda_std::launch::LaunchDims;
 use kernels::gaussian_pool::few::{
-    FEW_BLOCK, GaussianPoolBackwardFew, GaussianPoolBackwardFewCells, GaussianPoolForwardFew, MOST_ELEMENTS, SIZE,
-    cells,
+    CELLS_SIZE, FEW_BLOCK, GaussianPoolBackwardFew, GaussianPoolBackwardFewCells, GaussianPoolForwardFew,
+    MOST_ELEMENTS, SIZES, cells,
 };
 use kernels::gaussian_pool::lines::{GaussianPoolForwardLines, LINES_BLOCK, Lines, Plan as LinesPlan};
 use kernels::gaussian_pool::patches::PATCHES_SHARED_BYTES;
 use kernels::gaussian_pool::slide::CHANNELS;
 use kernels::gaussian_pool::{Axis, Geometry};
+use kernels::vectors::overlap;
 use kernels::window::{Covering, Nhwc, Tiling, Window};
 
 use super::super::plan::Plan;
 use super::super::{Backward, Forward};
-use super::patches::window;
-use crate::Layout::ChannelsLast;
+use super::patches::{of_planes, window};
+use crate::Layout::{ChannelsLast, RowMajor};
 use crate::device::{Gpu, for_storage};
 use crate::{Real, Result};
+
+/// Elements that are little: with as many, blocks that go down planes take longer.
+const LITTLE: u64 = 1 << 16;
 
 /// A launch's window, and how its threads are laid.
 pub(super) struct FewPlan {
@@ -34,7 +38,7 @@ enum Way {
 /// The plan of the forward pass, if channels share a Gaussian whose weights are the same everywhere and there is a kernel.
 pub(super) fn forward(plan: &Plan, geometry: &Geometry) -> Option<FewPlan> {
     let window = of_one(plan, geometry)?;
-    if window.size == [SIZE as u32; 2] {
+    if of_known_size(&window) {
         return Some(elements(window, window.output));
     }
     let lines = Lines::plan(&window, plan.variances() as u32)?;
@@ -43,10 +47,35 @@ pub(super) fn forward(plan: &Plan, geometry: &Geometry) -> Option<FewPlan> {
 
 /// The plan of the backward pass for the input's gradient alone; likewise.
 pub(super) fn backward(plan: &Plan, geometry: &Geometry) -> Option<FewPlan> {
-    let window = of_one(plan, geometry)?;
+    backward_of(of_one(plan, geometry)?)
+}
+
+/// The same of planes that follow each other and windows that do not overlap, where there is so little that a launch is most of what it
+/// takes.
+pub(super) fn little(plan: &Plan, geometry: &Geometry) -> Option<FewPlan> {
+    let [y, x] = geometry.axes.map(|Axis { cases, .. }| cases);
+    let one = (geometry.sets, geometry.kernels, y, x) == (1, 1, 1, 1);
+    let elements = geometry.axes.map(|axis| u64::from(axis.image)).iter().product::<u64>() * u64::from(geometry.planes);
+    if plan.layout != RowMajor || plan.planes() == 0 || !one || elements > LITTLE {
+        return None;
+    }
+    backward_of(of_planes(geometry, [geometry.planes, 1])).filter(|few| !overlap(&few.window))
+}
+
+fn backward_of(window: Window<Nhwc>) -> Option<FewPlan> {
     let [y, x] = window.stride;
-    let size = if [y, x] == [2; 2] { cells(&window) } else { window.input };
-    (window.size == [SIZE as u32; 2] && (y == x || y.min(x) >= SIZE as u32)).then(|| elements(window, size))
+    let known = of_known_size(&window) && (y == x || y.min(x) >= window.size[0]);
+    let size = if by_cells(&window) { cells(&window) } else { window.input };
+    known.then(|| elements(window, size))
+}
+
+fn of_known_size(window: &Window<Nhwc>) -> bool {
+    SIZES.contains(&window.size[0]) && window.size[0] == window.size[1]
+}
+
+/// Whether the backward kernel is that by cells.
+fn by_cells(window: &Window<Nhwc>) -> bool {
+    (window.size, window.stride) == ([CELLS_SIZE as u32; 2], [2; 2])
 }
 
 /// Whether channels are no multiple of what other kernels with the channels last take at once.
@@ -71,8 +100,7 @@ fn elements(window: Window<Nhwc>, size: [u32; 2]) -> FewPlan {
     FewPlan { window, way: Way::Elements(tiling, dims) }
 }
 
-const ELEMENTS: &str =
-    "an element a thread, of a size compiled in, with weights that all channels share, which are no whole vectors";
+const ELEMENTS: &str = "an element a thread, of a size compiled in, with weights that all channels share, which are no whole vectors, or few elements";
 const LINES: &str = "by lines of elements, with weights that all channels share, which are no whole vectors";
 
 impl<T: Real> Forward<'_, T> {
@@ -85,10 +113,16 @@ impl<T: Real> Forward<'_, T> {
             match launch.way {
                 Way::Elements(tiling, dims) => {
                     let _why = super::because(plan, ELEMENTS);
-                    let launch = GaussianPoolForwardFew::<S> { x, mean, var, y, variances, window, tiling };
-                    // SAFETY: `x` and `y` have the shapes and the layout that `window` was made of, whose windows are of that size,
-                    // and the parameters theirs; the tiling is over its outputs, and the launch its own.
-                    unsafe { gpu.launch(dims, launch) }
+                    macro_rules! run {
+                        ($size:literal) => {{
+                            type Kernel<'a, S> = GaussianPoolForwardFew<'a, S, $size>;
+                            let launch = Kernel::<S> { x, mean, var, y, variances, window, tiling };
+                            // SAFETY: `x` and `y` have the shapes and the layout that `window` was made of, whose windows are of that
+                            // size, and the parameters theirs; the tiling is over its outputs, and the launch its own.
+                            unsafe { gpu.launch(dims, launch) }
+                        }};
+                    }
+                    if window.size[0] == 2 { run!(2) } else { run!(3) }
                 }
                 Way::Lines(LinesPlan { lines, grid, shared_bytes }) => {
                     let _why = super::because(plan, LINES);
@@ -114,22 +148,24 @@ impl<T: Real> Backward<'_, T> {
             let (dy, dx) = (self.dy.gpu::<S>(op, "dy")?, out.tensor.gpu_mut::<S>(op, "dx")?);
             let (mean, var) = (self.mean.gpu::<f32>(op, "mean")?, self.var.gpu::<f32>(op, "var")?);
             macro_rules! run {
-                ($over:literal, $stride:literal) => {{
-                    type Kernel<'a, S> = GaussianPoolBackwardFew<'a, S, $over, $stride>;
+                ($($of:literal),+) => {{
+                    type Kernel<'a, S> = GaussianPoolBackwardFew<'a, S, $($of),+>;
                     let launch = Kernel::<S> { dy, mean, var, dx, beta, variances, window, covering, tiling };
                     // SAFETY: as above, of `dy` and `dx`; the tiling is over the window's inputs, of which so many windows cover one.
                     unsafe { gpu.launch(dims, launch) }
                 }};
             }
-            match window.stride[0] {
-                1 => run!(3, 1),
-                2 => {
+            match (window.size[0], window.stride[0]) {
+                (2, 1) => run!(2, 2, 1),
+                (2, _) => run!(2, 1, 2),
+                (_, 1) => run!(3, 3, 1),
+                _ if by_cells(&window) => {
                     let launch =
                         GaussianPoolBackwardFewCells::<S> { dy, mean, var, dx, beta, variances, window, tiling };
                     // SAFETY: as above; the tiling is over the cells of the window's inputs.
                     unsafe { gpu.launch(dims, launch) }
                 }
-                _ => run!(1, 3),
+                _ => run!(3, 1, 3),
             }
         })
     }

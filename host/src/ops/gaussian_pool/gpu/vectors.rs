@@ -6,18 +6,23 @@ use kernels::gaussian_pool::vectors::{
     GaussianPoolBackwardVectors, GaussianPoolForwardVectors, MOST_POSITIONS, Weights,
 };
 use kernels::gaussian_pool::{Axis, Geometry};
-use kernels::vectors::{AHEAD, Plan as VectorsOf, overlap};
+use kernels::vectors::{AHEAD, ENOUGH_RUNS, Plan as VectorsOf, overlap};
 use kernels::window::{Nhwc, Window};
 
 use super::super::plan::Plan;
 use super::super::{Backward, Forward};
 use super::patches::window;
-use crate::Layout::RowMajor;
+use crate::Layout::{ChannelsLast, RowMajor};
 use crate::device::{Gpu, for_half, for_storage};
 use crate::{DType, Real, Result};
 
 /// Windows over an input, at most: with more, sums along each axis are less work than a product for each position.
 const MOST_OVER: u32 = 64;
+
+/// Gaussians a map that are worth a launch each, at most: each writes a part of every 32 bytes. Where windows have so many positions,
+/// what is written is little beside what is read.
+const MOST_MAPS: u32 = 2;
+const LARGE: u32 = 64;
 
 /// A launch's window, its weights and its vectors.
 pub(super) struct VectorsPlan {
@@ -41,41 +46,47 @@ enum Way {
 
 /// The plan of the forward pass, if the channels are whole vectors, share a Gaussian whose weights are the same everywhere, and few
 /// enough windows are over an input; or of row-major images of 16 bits, if there is a kernel.
-pub(super) fn forward(plan: &Plan, geometry: &Geometry, dtype: DType) -> Option<VectorsPlan> {
-    let (window, bytes) = (of_one(plan, geometry)?, dtype.size());
+/// Of several Gaussians a map there are kernels for any window alone, a launch for each.
+pub(super) fn forward(gpu: &Gpu, plan: &Plan, geometry: &Geometry, dtype: DType) -> Option<VectorsPlan> {
+    let (window, bytes) = (of_shared(plan, geometry)?, dtype.size());
+    if geometry.kernels > 1 {
+        let worth = geometry.kernels <= MOST_MAPS || window.size[0] * window.size[1] >= LARGE;
+        let of = VectorsOf::forward(&window, bytes).filter(|_| plan.layout == ChannelsLast && worth)?;
+        return Some(by_any(plan, window, of, of.shared_bytes(1, bytes)));
+    }
     if plan.layout == RowMajor {
-        return by_rows(plan, window, bytes);
+        return by_rows(gpu, plan, window, bytes);
     }
     if are_runs(&window) {
-        return by_runs(plan, window, bytes, Way::Runs);
+        return by_runs(gpu, plan, window, bytes, Way::Runs);
     }
     let of = VectorsOf::forward(&window, bytes)?;
     Some(by_any(plan, window, of, of.shared_bytes(1, bytes)))
 }
 
 /// The plan of the backward pass for the input's gradient alone; likewise.
-pub(super) fn backward(plan: &Plan, geometry: &Geometry, dtype: DType) -> Option<VectorsPlan> {
-    let (window, bytes) = (of_one(plan, geometry)?, dtype.size());
+pub(super) fn backward(gpu: &Gpu, plan: &Plan, geometry: &Geometry, dtype: DType) -> Option<VectorsPlan> {
+    let (window, bytes) = (of_shared(plan, geometry).filter(|_| geometry.kernels == 1)?, dtype.size());
     if plan.layout == RowMajor {
         // Padded by as many, turned round it is the same window.
-        return by_rows(plan, window, bytes);
+        return by_rows(gpu, plan, window, bytes);
     }
     if are_runs(&window) {
         let padding = [0, 1].map(|axis| window.size[axis] - 1 - window.padding[axis]);
         let turned = Window { input: window.output, output: window.input, padding, ..window };
-        return by_runs(plan, turned, bytes, Way::Runs);
+        return by_runs(gpu, plan, turned, bytes, Way::Runs);
     }
     Some(by_any(plan, window, VectorsOf::backward(&window, bytes)?, 0))
 }
 
 /// The window, of such a pass.
-fn of_one(plan: &Plan, geometry: &Geometry) -> Option<Window<Nhwc>> {
+fn of_shared(plan: &Plan, geometry: &Geometry) -> Option<Window<Nhwc>> {
     let [over_y, over_x] = geometry.axes.map(|Axis { size, stride, .. }| size.div_ceil(stride));
     let few = over_y.saturating_mul(over_x) <= MOST_OVER;
     let [y, x] = &geometry.axes;
     let small = y.size.saturating_mul(x.size) <= MOST_POSITIONS;
-    let one = (geometry.sets, geometry.kernels, y.cases, x.cases) == (1, 1, 1, 1);
-    (plan.planes() > 0 && one && few && small).then(|| window(geometry))
+    let shared = (geometry.sets, y.cases, x.cases) == (1, 1, 1);
+    (plan.planes() > 0 && shared && few && small).then(|| window(geometry))
 }
 
 /// Whether there is a kernel for windows one apart of this size.
@@ -83,19 +94,20 @@ fn are_runs(window: &Window<Nhwc>) -> bool {
     runs::SIZES.contains(&window.size[0]) && window.size[0] == window.size[1] && window.stride == [1; 2]
 }
 
-fn by_runs(plan: &Plan, window: Window<Nhwc>, bytes: usize, way: Way) -> Option<VectorsPlan> {
-    let of = VectorsOf::runs(&window, bytes)?;
+fn by_runs(gpu: &Gpu, plan: &Plan, window: Window<Nhwc>, bytes: usize, way: Way) -> Option<VectorsPlan> {
+    // On the emulated grid, for which more threads are not faster, runs are to be long.
+    let of = VectorsOf::runs(&window, bytes, if gpu.is_emulated() { 1 } else { ENOUGH_RUNS })?;
     let dims = LaunchDims::new(of.blocks, of.threads).with_shared(runs::SHARED_BYTES);
     Some(VectorsPlan { window, weights: weights(plan, &window), of, dims, way })
 }
 
-fn by_rows(plan: &Plan, window: Window<Nhwc>, bytes: usize) -> Option<VectorsPlan> {
+fn by_rows(gpu: &Gpu, plan: &Plan, window: Window<Nhwc>, bytes: usize) -> Option<VectorsPlan> {
     if bytes != 2 || (window.size, window.stride, window.padding) != ([runs::ROWS_SIZE; 2], [1; 2], [1; 2]) {
         return None;
     }
     let ([height, columns], planes) = (window.input, window.planes.checked_mul(window.channels)?);
     let column = Window { planes, channels: columns, input: [height, 1], output: [height, 1], ..window };
-    by_runs(plan, column, bytes, Way::Rows)
+    by_runs(gpu, plan, column, bytes, Way::Rows)
 }
 
 fn by_any(plan: &Plan, window: Window<Nhwc>, of: VectorsOf, shared: u32) -> VectorsPlan {
@@ -178,10 +190,15 @@ impl<T: Real> Forward<'_, T> {
             if launch.way == Way::Runs {
                 return launch_runs!(gpu, S, launch, geometry, x, y, mean, var, 0.0, 0);
             }
-            let launch = GaussianPoolForwardVectors::<S> { x, mean, var, y, weights, geometry, window, vectors };
-            // SAFETY: `x` and `y` have the shapes and the layout that `window` was made of, and the parameters theirs; the grid, the
-            // block and the shared memory are the plan's, and memory begins at multiples of 16 bytes.
-            unsafe { gpu.launch(dims, launch) }
+            for map in 0..geometry.kernels {
+                let y = &mut *y;
+                let launch =
+                    GaussianPoolForwardVectors::<S> { x, mean, var, y, weights, map, geometry, window, vectors };
+                // SAFETY: `x` and `y` have the shapes and the layout that `window` and `geometry` were made of, and the parameters
+                // theirs; the grid, the block and the shared memory are the plan's, and memory begins at multiples of 16 bytes.
+                unsafe { gpu.launch(dims, launch)? };
+            }
+            Ok(())
         })
     }
 }
