@@ -2,8 +2,10 @@
 //! share: both passes, for backward is the pooling of `dy` with the weights turned round.
 //!
 //! A thread has a run of outputs below each other, of 16 bytes of channels, or of columns of row-major images of 16 bits. It goes down
-//! the rows that their windows have: sums each along x once, while the next is on its way, and adds that to all windows over it, of which
-//! it holds as many as a window has rows. Bound by memory.
+//! the rows that their windows have: sums each along x once, while its own pixels of the next rows are on their way and what is beside
+//! them comes from the L1 cache, and adds that to all windows over it, of which it holds as many as a window has rows.
+//!
+//! Bound by memory in f32, in 16 bits by that and by latency: 3×3 on 64×256×56×56 takes 0.81 of the copy rate on an H200, 0.74 in 16 bits.
 
 use cuda_std::prelude::*;
 
