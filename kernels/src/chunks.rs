@@ -78,7 +78,7 @@ impl Chunks {
         let of_plane = down.checked_mul(right)?;
         let limit = (i32::MAX as u32 - BLOCK) >> lanes;
         let windows = of_plane.checked_mul(window.planes).filter(|&windows| windows <= limit)?;
-        if count < LEAST || count >= 1 << 30 {
+        if !(LEAST..1 << 30).contains(&count) {
             return None;
         }
         let chunks = Self {

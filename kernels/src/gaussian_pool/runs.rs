@@ -78,8 +78,7 @@ impl<const SIZE: usize> Weights<SIZE> {
 /// The kernels'.
 #[device_inline]
 unsafe fn run<T: Lanes, const SIZE: usize>(
-    to: GlobalMut<T>,
-    beta: f32,
+    (to, beta): (GlobalMut<T>, f32),
     window: &Window<Nhwc>,
     vectors: &Vectors,
     place: &Place,
@@ -169,7 +168,7 @@ pub unsafe fn gaussian_pool_runs<T: Lanes, const SIZE: usize>(
         across
     };
     // SAFETY: the caller's.
-    unsafe { run(to, beta, &window, &vectors, &place, weights, own, across) };
+    unsafe { run((to, beta), &window, &vectors, &place, weights, own, across) };
 }
 
 /// As [`gaussian_pool_runs`], of row-major images: their columns take the place of channels, in rows of whole vectors, and windows
@@ -219,7 +218,7 @@ pub unsafe fn gaussian_pool_runs_rows<T: Lanes, const SIZE: usize>(
         add(across, weights.by_x[2], [b, c, d, e, f, g, h, after.to_f32()])
     };
     // SAFETY: the caller's.
-    unsafe { run(to, beta, &window, &vectors, &place, weights, own, across) };
+    unsafe { run((to, beta), &window, &vectors, &place, weights, own, across) };
 }
 
 /// `sum + weight * numbers`.
