@@ -1,6 +1,6 @@
 //! Windows of row-major images whose rows are whole chunks of 16 bytes: lanes of a warp share a window, a chunk at a time.
 //!
-//! A window's chunks are counted row by row. Of as many neighbouring lanes as leave each some [`AHEAD`] chunks, or a warp's, each takes
+//! A window's chunks are counted row by row. Of as many neighbouring lanes as leave each some four chunks, or a warp's, each takes
 //! every so manyth, several under way before it uses the first. What lanes found is brought together by shuffles, in a fixed order. Where a window has all columns of the image, its rows follow each other,
 //! and are one row here: planes whose rows are no whole chunks may be.
 //!
