@@ -38,14 +38,14 @@ fn fits_whole_vectors() {
 /// Runs are as long as leaves enough threads, within limits, and cover all rows.
 #[test]
 fn makes_runs_as_long_as_leaves_enough_threads() {
-    let runs = |height, enough| {
-        let window = window(32, [height, 7], [3, 3], [1, 1]);
+    let runs = |height: u32, enough| {
+        let window = window(32, [height + 2, 9], [3, 3], [1, 1]);
         let Vectors { each, rows, total, .. } = Plan::runs(&window, 4, enough).unwrap().vectors;
         assert_eq!(total, 16 * 8 * 7 * rows);
         (each, rows)
     };
     let of_row = 16 * 8 * 7;
-    assert_eq!([runs(30, 1), runs(30, 5 * of_row), runs(30, 100 * of_row)], [(10, 3), (6, 5), (4, 7)]);
+    assert_eq!([runs(30, 1), runs(30, 5 * of_row), runs(30, 100 * of_row)], [(10, 3), (6, 5), (4, 8)]);
     assert_eq!([runs(3, 1), runs(14, 1), runs(15, 1)], [(4, 1), (14, 1), (8, 2)]);
 }
 
