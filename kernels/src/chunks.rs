@@ -16,7 +16,7 @@ use crate::window::{Divider, Nchw, Window};
 pub const BLOCK: u32 = 256;
 /// Chunks that a lane loads before it uses the first.
 const AHEAD: u32 = 4;
-/// Chunks of a window, at least: lanes of smaller ones would have less than a chunk ahead of them each.
+/// Chunks of a window, at least: smaller ones have other kernels.
 const LEAST: u32 = 8;
 /// Windows over an element, at most, and how far these are apart, at least: where they overlap more, or by less, what they share is worth
 /// to be staged.

@@ -8,8 +8,8 @@
 //! are three apart; by [`lanes`] where windows are of a few known sizes and most lanes of a warp have work; else by
 //! [`strips`] where these can take them. Channels that are neighbours go by [`patches`] where windows are small and they share
 //! one Gaussian, by [`staged`] where they share one or three Gaussians of a large known size, by
-//! [`slide`] for other windows of a few known sizes, by [`runs`] or by [`vectors`] for others that share one Gaussian or large ones that share several, by [`few`] or
-//! [`lines`] for these where they are no whole vectors; the gradients of the parameters that such channels
+//! [`slide`] for other windows of a few known sizes, by [`runs`] or by [`vectors`] for others that share one Gaussian or large ones that
+//! share several, by [`few`] or [`lines`] for these where they are no whole vectors; the gradients of the parameters that such channels
 //! share come of [`correlate`] in 16 bits where windows are large, of [`positions`] where they are small. The rest goes the general way:
 //!
 //! - [`gaussian_pool_weights`] computes the factors of every Gaussian, once per pass, into a table.

@@ -147,3 +147,34 @@ pub unsafe fn gaussian_pool_sum_parameters(
         }
     }
 }
+
+/// Leaves the sums over a block's threads, by `mu_y`, `mu_x`, `var_y` and `var_x`, as part number `part`: of each warp by a butterfly, then
+/// warp after warp.
+///
+/// # Safety
+/// `of_warps` holds as many for each warp of the block, which is one-dimensional and made of whole warps, at a multiple of 16 bytes, and nobody
+/// uses it; `sums` holds the part; all threads of the block come together.
+#[device_inline]
+pub(super) unsafe fn leave(
+    of_thread: [f32; SUMS_PER_GAUSSIAN as usize],
+    of_warps: Shared<f32>,
+    sums: GlobalMut<f32>,
+    part: usize,
+) {
+    let of_warp = Vec4::from(of_thread.map(|sum| warp::reduce_sum(sum)));
+    let thread = thread::thread_idx_x();
+    // SAFETY: the first lane of each warp writes, and the block's first thread reads after a barrier.
+    unsafe {
+        if warp::lane_id() == 0 {
+            of_warps.store4(thread / warp::WARP_SIZE * SUMS_PER_GAUSSIAN, of_warp);
+        }
+        thread::sync_threads();
+        if thread == 0 {
+            let mut sum = of_warp;
+            for warp in 1..thread::block_dim_x() / warp::WARP_SIZE {
+                sum = sum.zip_with(of_warps.load4(warp * SUMS_PER_GAUSSIAN), |sum, term| sum + term);
+            }
+            sums.store4(part * SUMS_PER_GAUSSIAN as usize, sum);
+        }
+    }
+}

@@ -14,7 +14,7 @@
 use cuda_std::prelude::*;
 
 use super::weights::{Shape, vector};
-use super::{Geometry, SUMS_PER_GAUSSIAN};
+use super::{Geometry, SUMS_PER_GAUSSIAN, leave};
 use crate::band::least;
 use crate::window::{Divider, Nchw, Window};
 
@@ -295,18 +295,7 @@ pub unsafe fn gaussian_pool_backward_parameters_planes<const SIZE: usize, const 
                 }
             });
         });
-        let of_warp = of_thread.map(|sum| warp::reduce_sum(sum));
-        if lane == 0 {
-            of_warps.store4(warp * SUMS_PER_GAUSSIAN, Vec4::from(of_warp));
-        }
-        thread::sync_threads();
-        if thread::thread_idx_x() == 0 {
-            let mut sum = Vec4::splat(0.0);
-            for warp in 0..WARPS {
-                sum = of_warps.load4(warp * SUMS_PER_GAUSSIAN).zip_with(sum, |term, sum| sum + term);
-            }
-            let block = thread::block_idx_y() as usize * thread::grid_dim_x() as usize + thread::block_idx_x() as usize;
-            sums.store4(block * SUMS_PER_GAUSSIAN as usize, sum);
-        }
+        let block = thread::block_idx_y() as usize * thread::grid_dim_x() as usize + thread::block_idx_x() as usize;
+        leave(of_thread, of_warps, sums, block);
     }
 }

@@ -12,8 +12,8 @@
 
 use cuda_std::prelude::*;
 
-use super::weights::{Shape, vector};
-use super::{Geometry, SUMS_PER_GAUSSIAN};
+use super::weights::with_derivatives;
+use super::{Geometry, SUMS_PER_GAUSSIAN, leave};
 use crate::vectors::{Lanes, Vectors, lanes};
 use crate::window::{Nhwc, Window};
 
@@ -87,21 +87,8 @@ pub unsafe fn gaussian_pool_positions<T: Lanes, const SIZE: usize>(
     }
 
     let shared = dynamic_shared::<f32>();
-    let number = thread::thread_idx_x() / warp::WARP_SIZE;
-    if number < 2 {
-        let first = number * 3 * VECTOR;
-        // SAFETY: the caller's; the vectors are this warp's until the barrier.
-        unsafe {
-            let shape = Shape::load([mean, var], 0, number == 0, variances);
-            let put = |i: u32, weight: f32| shared.store(first + i, weight);
-            let get = |i: u32| shared.load(first + i);
-            let put_derivatives = |i: u32, _: f32, [by_mean, by_var]: [f32; 2]| {
-                shared.store(first + VECTOR + i, by_mean);
-                shared.store(first + 2 * VECTOR + i, by_var);
-            };
-            vector(&geometry.axis(number == 0), 0, shape, true, put, get, put_derivatives);
-        }
-    }
+    // SAFETY: the caller's.
+    unsafe { with_derivatives(shared, VECTOR, [mean, var], &geometry, variances) };
     thread::sync_threads();
     // SAFETY: written before the barrier.
     let of = |vector: u32, position: usize| unsafe { shared.load(vector * VECTOR + position as u32) };
@@ -121,20 +108,9 @@ pub unsafe fn gaussian_pool_positions<T: Lanes, const SIZE: usize>(
             x = [float::fma(of(0, I), along[1], x[0]), float::fma(of(0, I), along[2], x[1])];
         }
     });
-    let of_warp = Vec4::from([y[0], x[0], y[1], x[1]].map(|sum| warp::reduce_sum(sum)));
-    // SAFETY: the first lane of each warp writes, and the block's first thread reads after a barrier.
+    // SAFETY: there is room for the sums of all warps, and four for each block.
     unsafe {
         let of_warps = shared.offset(VECTORS * VECTOR);
-        if warp::lane_id() == 0 {
-            of_warps.store4(number * SUMS_PER_GAUSSIAN, of_warp);
-        }
-        thread::sync_threads();
-        if thread::thread_idx_x() == 0 {
-            let mut sum = of_warp;
-            unrolled!(W in [1 2 3 4 5 6 7] {
-                sum = sum.zip_with(of_warps.load4(W as u32 * SUMS_PER_GAUSSIAN), |sum, term| sum + term);
-            });
-            sums.store4(thread::block_idx_x() as usize * SUMS_PER_GAUSSIAN as usize, sum);
-        }
+        leave([y[0], x[0], y[1], x[1]], of_warps, sums, thread::block_idx_x() as usize);
     }
 }

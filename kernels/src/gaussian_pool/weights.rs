@@ -143,6 +143,37 @@ pub(super) fn vector(
     }
 }
 
+/// Computes a Gaussian's weights along y, their derivatives by mean and by variance, and the same along x, vector after vector, each of `each`
+/// elements from `at` on; of windows that no edge cuts off. They are there after a barrier.
+///
+/// # Safety
+/// Shared memory holds six such vectors, which have room for the window; the parameters hold the Gaussian; all threads of the block, which has two
+/// warps or more, come together.
+#[device_inline]
+pub(super) unsafe fn with_derivatives(
+    at: Shared<f32>,
+    each: u32,
+    parameters: [Global<f32>; 2],
+    geometry: &Geometry,
+    variances: u32,
+) {
+    let number = thread::thread_idx_x() / warp::WARP_SIZE;
+    if number < 2 {
+        let first = number * 3 * each;
+        // SAFETY: the caller's.
+        unsafe {
+            let shape = Shape::load(parameters, 0, number == 0, variances);
+            let put = |i: u32, weight: f32| at.store(first + i, weight);
+            let get = |i: u32| at.load(first + i);
+            let put_derivatives = |i: u32, _: f32, [by_mean, by_var]: [f32; 2]| {
+                at.store(first + each + i, by_mean);
+                at.store(first + 2 * each + i, by_var);
+            };
+            vector(&geometry.axis(number == 0), 0, shape, true, put, get, put_derivatives);
+        }
+    }
+}
+
 /// The vector of all positions of a window of `size` of them, three at most, by one thread.
 #[device_inline]
 pub(super) fn small(size: u32, Shape { mean, var, valid }: Shape) -> [f32; 3] {

@@ -7,7 +7,8 @@
 //! and common windows with the channels last by [patches](crate::patch); of 16 bits common windows go two at once, by
 //! [fours](crate::patch::quads) or by [octets](crate::patch::octets) of channels; larger windows that do not overlap go by
 //! [pieces](crate::pieces), and those that are a whole small plane by [threads of their own](crate::wholes), large ones of whole rows
-//! of 16 bytes by [chunks](crate::chunks) of these; other windows with the channels last by [vectors](crate::vectors) of these. Backward is [`route`](crate::route)'s.
+//! of 16 bytes by [chunks](crate::chunks) of these; other windows with the channels last by [vectors](crate::vectors) of these. Backward
+//! is [`route`](crate::route)'s.
 //!
 //! Maxima are compared as `f32`, and are elements of the input: nothing is rounded.
 //!

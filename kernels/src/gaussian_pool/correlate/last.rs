@@ -5,7 +5,7 @@ use cuda_std::prelude::*;
 
 use super::{
     CORRELATE_THREADS, Correlate, OPEN, PIXELS, SIZE, STRIDE, SUMS_PER_GAUSSIAN, Sums, VECTOR, VECTORS, WARPS, WINDOWS,
-    compute, covered, finish,
+    covered, finish, with_derivatives,
 };
 use crate::gaussian_pool::{Geometry, divide};
 
@@ -66,7 +66,7 @@ pub unsafe fn gaussian_pool_correlate_last<S: Half>(
         unsafe { copies.next(&geometry, &parts, ring.offset(N as u32 * slot::<S>()), begin + N as u32 >= first) };
     });
     // SAFETY: as above; the parameters are there.
-    unsafe { compute(shared, [mean, var], &geometry, parts.variances) };
+    unsafe { with_derivatives(shared, VECTOR, [mean, var], &geometry, parts.variances) };
 
     // SAFETY: zero bits are 0.0 and 0.
     let (mut of_warp, mut windows): (Sums, [[[u32; 4]; 2]; OPEN]) = unsafe { core::mem::zeroed() };

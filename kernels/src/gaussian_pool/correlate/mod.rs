@@ -22,8 +22,8 @@ use cuda_std::prelude::*;
 pub use last::*;
 pub use plan::*;
 
-use super::weights::{Shape, vector};
-use super::{Axis, Geometry, SUMS_PER_GAUSSIAN};
+use super::weights::with_derivatives;
+use super::{Axis, SUMS_PER_GAUSSIAN, leave};
 
 /// Positions of a window along an axis, and pixels from one to the next.
 pub const SIZE: usize = 11;
@@ -69,30 +69,6 @@ pub struct Correlate {
 // SAFETY: `repr(C)` with only `u32` inside.
 unsafe impl KernelParam for Correlate {}
 
-/// Computes the weights along y and x with their derivatives by mean and variance, vector after vector. They are there after a
-/// barrier.
-///
-/// # Safety
-/// Shared memory holds [`VECTORS`]; the parameters are there; all threads of the block come together.
-#[device_inline]
-unsafe fn compute(at: Shared<f32>, [mean, var]: [Global<f32>; 2], geometry: &Geometry, variances: u32) {
-    let number = thread::thread_idx_x() / warp::WARP_SIZE;
-    if number < 2 {
-        let first = number * 3 * VECTOR;
-        // SAFETY: the caller's.
-        unsafe {
-            let shape = Shape::load([mean, var], 0, number == 0, variances);
-            let put = |i: u32, weight: f32| at.store(first + i, weight);
-            let get = |i: u32| at.load(first + i);
-            let put_derivatives = |i: u32, _: f32, [by_mean, by_var]: [f32; 2]| {
-                at.store(first + VECTOR + i, by_mean);
-                at.store(first + 2 * VECTOR + i, by_var);
-            };
-            vector(&geometry.axis(number == 0), 0, shape, true, put, get, put_derivatives);
-        }
-    }
-}
-
 /// Leaves the block's four sums, by `mu_y`, `mu_x`, `var_y` and `var_x`.
 ///
 /// # Safety
@@ -129,22 +105,10 @@ unsafe fn finish(of_warp: &Sums, vectors: Shared<f32>, sums: GlobalMut<f32>) {
             x = [float::fma(weighted, along_x(1), x[0]), float::fma(weighted, along_x(2), x[1])];
         });
     });
-    let of_warp = Vec4::from([y[0], x[0], y[1], x[1]].map(|sum| warp::reduce_sum(sum)));
-    let number = thread::thread_idx_x() / warp::WARP_SIZE;
-    // SAFETY: the first lane of each warp writes, and the block's first thread reads after a barrier.
+    // SAFETY: the caller's.
     unsafe {
         let of_warps = vectors.offset(VECTORS * VECTOR);
-        if warp::lane_id() == 0 {
-            of_warps.store4(number * SUMS_PER_GAUSSIAN, of_warp);
-        }
-        thread::sync_threads();
-        if thread::thread_idx_x() == 0 {
-            let mut sum = of_warp;
-            unrolled!(W in [1 2 3] {
-                sum = sum.zip_with(of_warps.load4(W as u32 * SUMS_PER_GAUSSIAN), |sum, term| sum + term);
-            });
-            sums.store4(thread::block_idx_x() as usize * SUMS_PER_GAUSSIAN as usize, sum);
-        }
+        leave([y[0], x[0], y[1], x[1]], of_warps, sums, thread::block_idx_x() as usize);
     }
 }
 

@@ -4,7 +4,7 @@ use cuda_std::prelude::*;
 
 use super::backward::{Spread, steps};
 use super::{CHANNELS, Four, MOST, OPEN, Part, STRIDES, Slide, Tables, Weights, add, load, open, store};
-use crate::gaussian_pool::{Geometry, SUMS_PER_GAUSSIAN};
+use crate::gaussian_pool::{Geometry, SUMS_PER_GAUSSIAN, leave};
 
 /// Threads of a block, at most: fewer than for `dx` alone, since each needs more registers.
 pub const PARAMETERS_THREADS: u32 = 128;
@@ -216,23 +216,7 @@ pub unsafe fn gaussian_pool_backward_parameters_slide<
             i += thread::block_dim_x();
         }
     } else {
-        let of_warp = Vec4::from(of_thread[0].map(|sum| warp::reduce_sum(sum)));
-        // SAFETY: the first lane of each warp writes, and the block's first thread reads after a barrier; there are four sums
-        // for each block.
-        unsafe {
-            if warp::lane_id() == 0 {
-                shared.store4(number / warp::WARP_SIZE * SUMS_PER_GAUSSIAN, of_warp);
-            }
-            thread::sync_threads();
-            if number == 0 {
-                let mut sum = of_warp;
-                let mut warp = 1;
-                while warp < thread::block_dim_x() / warp::WARP_SIZE {
-                    sum = sum.zip_with(shared.load4(warp * SUMS_PER_GAUSSIAN), |sum, term| sum + term);
-                    warp += 1;
-                }
-                sums.store4(thread::block_idx_x() as usize * SUMS_PER_GAUSSIAN as usize, sum);
-            }
-        }
+        // SAFETY: there is room for the sums of all warps, and four for each block.
+        unsafe { leave(of_thread[0], shared, sums, thread::block_idx_x() as usize) };
     }
 }
