@@ -231,6 +231,18 @@ impl<T: Real> OnGpu for Backward<'_, T> {
     }
 }
 
+impl<T: Real> Backward<'_, T> {
+    /// Queues the input's gradient by itself, if it is asked for: what is left are the parameters'.
+    fn without_dx(mut self, gpu: &Gpu) -> Result<Self> {
+        if let Some(dx) = self.dx.take() {
+            let Self { x, mean, var, dy, .. } = self;
+            let plan = self.plan.clone();
+            Backward { plan, x, mean, var, dy, dx: Some(dx), dmean: None, dvar: None }.on_gpu(gpu)?;
+        }
+        Ok(self)
+    }
+}
+
 /// Says of launches, until what is returned is dropped, what window they are for and why by these kernels.
 fn because(plan: &Plan, why: &'static str) -> Because {
     explain::because(|| {

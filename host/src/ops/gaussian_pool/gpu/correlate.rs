@@ -8,7 +8,7 @@ use super::super::Backward;
 use super::super::plan::Plan;
 use super::{MAX_COUNT, sum_parameters};
 use crate::Layout::ChannelsLast;
-use crate::device::{Gpu, OnGpu, for_half};
+use crate::device::{Gpu, for_half};
 use crate::{DType, Real, Result, bf16, f16};
 
 /// Channels and columns that there are, of a hundred that warps have room for, at least: with fewer, windows that slide down are
@@ -40,13 +40,8 @@ impl<T: Real> Backward<'_, T> {
         (launch.busy >= BUSY && enough && launch.blocks as usize <= MAX_COUNT).then_some(launch)
     }
 
-    pub(super) fn correlate(mut self, gpu: &Gpu, geometry: Geometry, launch: CorrelatePlan) -> Result<()> {
-        let Self { x, mean, var, dy, .. } = self;
-        let (dmean, dvar) = (self.dmean.take(), self.dvar.take());
-        let plan = self.plan.clone();
-        if self.dx.is_some() {
-            self.on_gpu(gpu)?;
-        }
+    pub(super) fn correlate(self, gpu: &Gpu, geometry: Geometry, launch: CorrelatePlan) -> Result<()> {
+        let Self { plan, x, mean, var, dy, dmean, dvar, .. } = self.without_dx(gpu)?;
         let why = super::because(&plan, WHY);
         let (op, parts) = (plan.op, launch.parts);
         let dims = LaunchDims::new(launch.blocks, launch.threads).with_shared(launch.shared_bytes);

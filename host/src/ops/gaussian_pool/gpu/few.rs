@@ -100,7 +100,7 @@ fn elements(window: Window<Nhwc>, size: [u32; 2]) -> FewPlan {
     FewPlan { window, way: Way::Elements(tiling, dims) }
 }
 
-const ELEMENTS: &str = "an element a thread, of a size compiled in, with weights that all channels share, which are no whole vectors, or few elements";
+const ELEMENTS: &str = "an element a thread, of a size compiled in, with weights that all channels share: no whole vectors of these, or little";
 const LINES: &str = "by lines of elements, with weights that all channels share, which are no whole vectors";
 
 impl<T: Real> Forward<'_, T> {

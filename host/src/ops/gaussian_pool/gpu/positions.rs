@@ -12,7 +12,7 @@ use super::super::Backward;
 use super::patches::window;
 use super::sum_parameters;
 use crate::Layout::ChannelsLast;
-use crate::device::{Gpu, OnGpu, for_storage};
+use crate::device::{Gpu, for_storage};
 use crate::{Real, Result};
 
 /// A launch's window and its vectors.
@@ -39,13 +39,8 @@ impl<T: Real> Backward<'_, T> {
         Some(PositionsPlan { window, of: VectorsOf::outputs(&window, T::DTYPE.size())? })
     }
 
-    pub(super) fn by_positions(mut self, gpu: &Gpu, geometry: Geometry, launch: PositionsPlan) -> Result<()> {
-        let Self { x, mean, var, dy, .. } = self;
-        let (dmean, dvar) = (self.dmean.take(), self.dvar.take());
-        let plan = self.plan.clone();
-        if self.dx.is_some() {
-            self.on_gpu(gpu)?;
-        }
+    pub(super) fn by_positions(self, gpu: &Gpu, geometry: Geometry, launch: PositionsPlan) -> Result<()> {
+        let Self { plan, x, mean, var, dy, dmean, dvar, .. } = self.without_dx(gpu)?;
         let why = super::because(&plan, WHY);
         let (op, variances, PositionsPlan { window, of }) = (plan.op, plan.variances() as u32, launch);
         let (vectors, blocks) = (of.vectors, of.blocks.min(MOST_BLOCKS));
