@@ -65,6 +65,11 @@ fn launches() -> Outcome {
         let mut dx = x.empty_like()?;
         gaussian_pool::backward(&x, &mean, &var, &window, normalize, &y, Some(Out::write(&mut dx)), None, None)?;
     }
+    // The parameters' gradients alone.
+    let x = Tensor::full(&gpu, &[2, 4, 9, 9], 1.0f32)?.to_layout(Layout::ChannelsLast)?;
+    let (window, normalize) = (Window::new([2, 2]), Normalize::Window);
+    let (dy, mut dmean) = (gaussian_pool::forward(&x, &mean, &var, &window, normalize)?, mean.empty_like()?);
+    gaussian_pool::backward(&x, &mean, &var, &window, normalize, &dy, None, Some(Out::write(&mut dmean)), None)?;
     Ok(())
 }
 
@@ -90,6 +95,7 @@ fn says_once() -> Outcome {
                   a few";
     let other = "window 5x4 stride 1x1 padding 0x0 over 9x9, 1 a map";
     let down = "down columns, planes of a block 6, parts of a plane 1: kernels with 2 taps are compiled in";
+    let last = "window 2x2 stride 2x2 padding 0x0 over 9x9 with the channels last";
     let by_strips = "by strips of windows";
     let cut_off = "windows that the padding cuts off have weights of their own";
     let size = "no kernel down columns has windows of this size";
@@ -179,6 +185,15 @@ fn says_once() -> Outcome {
         format!(
             "gaussian_pool_backward_strips_f32_1 grid 1 block 256 shared 10608 bytes: {other}: {by_strips}: {size}"
         ),
+        format!(
+            "gaussian_pool_forward_patches_f32_2_0 grid 1 block 4x4x2 shared 32 bytes: {last}: by patches of 16 bytes of \
+             channels, of a size compiled in and weights that all channels share"
+        ),
+        format!(
+            "gaussian_pool_positions_f32_2 grid 1 block 256 shared 224 bytes: {last}: the parameters' gradients of a sum for \
+             each position, of a size compiled in; dx, where it is asked for, by itself"
+        ),
+        "gaussian_pool_sum_parameters grid 1 block 512".to_owned(),
     ];
     let said_so = said(Some("1"))?;
     assert_eq!(said_so.len(), expected.len(), "{said_so:#?}");

@@ -6,9 +6,8 @@ use ferrolayer::ops::gaussian_pool::Normalize;
 
 use super::Case;
 
-/// Windows of 2×2 and 3×3 of each stride, whose blocks take several images, and rows of one; larger ones by lines, of several rows and parts
-/// of a line; rows and columns that no window covers; a few planes
-/// that follow each other.
+/// Windows of 2×2 and 3×3 of each stride, whose blocks take several images, and rows of one; larger ones by lines, of several rows and
+/// parts of a line; rows and columns that no window covers; a few planes that follow each other.
 pub(super) fn cases() -> Vec<Case> {
     let window = |size, stride, padding| Window::new([size; 2]).stride([stride; 2]).padding([padding; 2]);
     let list = [
