@@ -10,7 +10,8 @@
 //! one Gaussian, by [`staged`] where they share one or three Gaussians of a large known size, by
 //! [`slide`] for other windows of a few known sizes, by [`runs`] or by [`vectors`] for others that share one Gaussian or large ones that
 //! share several, by [`few`] or [`lines`] for these where they are no whole vectors; the gradients of the parameters that such channels
-//! share come of [`correlate`] in 16 bits where windows are large, of [`positions`] where they are small. The rest goes the general way:
+//! share come of [`correlate`] in 16 bits where windows are large, of [`positions`] where they are small. Gradients of the parameters
+//! and the input of windows of 3×3 one apart come of [`runs_learnt`], in both orders. The rest goes the general way:
 //!
 //! - [`gaussian_pool_weights`] computes the factors of every Gaussian, once per pass, into a table.
 //! - [`gaussian_pool_forward`] and [`gaussian_pool_backward`] share one shape. A block takes a tile of one plane of what
@@ -51,6 +52,7 @@ pub mod patches;
 pub mod planes;
 pub mod positions;
 pub mod runs;
+pub mod runs_learnt;
 pub mod slide;
 pub mod staged;
 pub mod strips;

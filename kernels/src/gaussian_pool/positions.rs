@@ -91,7 +91,26 @@ pub unsafe fn gaussian_pool_positions<T: Lanes, const SIZE: usize>(
     unsafe { with_derivatives(shared, VECTOR, [mean, var], &geometry, variances) };
     thread::sync_threads();
     // SAFETY: written before the barrier.
-    let of = |vector: u32, position: usize| unsafe { shared.load(vector * VECTOR + position as u32) };
+    let of_thread = unsafe { gradients(shared, VECTOR, products) };
+    // SAFETY: there is room for the sums of all warps, and four for each block.
+    unsafe {
+        let of_warps = shared.offset(VECTORS * VECTOR);
+        leave(of_thread, of_warps, sums, thread::block_idx_x() as usize);
+    }
+}
+
+/// The gradients by `mu_y`, `mu_x`, `var_y` and `var_x` of a sum for each position.
+///
+/// # Safety
+/// [`with_derivatives`] left its vectors, of `each` elements, in shared memory, before a barrier.
+#[device_inline]
+pub(super) unsafe fn gradients<const SIZE: usize>(
+    shared: Shared<f32>,
+    each: u32,
+    products: [[f32; SIZE]; SIZE],
+) -> [f32; SUMS_PER_GAUSSIAN as usize] {
+    // SAFETY: the caller's.
+    let of = |vector: u32, position: usize| unsafe { shared.load(vector * each + position as u32) };
     let (mut y, mut x) = ([0.0; 2], [0.0; 2]);
     unrolled!(I in [0 1 2] {
         if I < SIZE {
@@ -108,9 +127,5 @@ pub unsafe fn gaussian_pool_positions<T: Lanes, const SIZE: usize>(
             x = [float::fma(of(0, I), along[1], x[0]), float::fma(of(0, I), along[2], x[1])];
         }
     });
-    // SAFETY: there is room for the sums of all warps, and four for each block.
-    unsafe {
-        let of_warps = shared.offset(VECTORS * VECTOR);
-        leave([y[0], x[0], y[1], x[1]], of_warps, sums, thread::block_idx_x() as usize);
-    }
+    [y[0], x[0], y[1], x[1]]
 }

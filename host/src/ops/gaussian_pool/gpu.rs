@@ -9,6 +9,7 @@ mod meshes;
 mod patches;
 mod planes;
 mod positions;
+mod runs_learnt;
 mod slide;
 mod staged;
 mod strips;
@@ -153,6 +154,9 @@ impl<T: Real> OnGpu for Backward<'_, T> {
         }
         if !parameters && let Some(by_meshes) = meshes::backward(plan, &geometry, T::DTYPE) {
             return self.by_meshes(gpu, geometry, by_meshes);
+        }
+        if let Some(runs) = self.plan_runs_learnt(gpu, &geometry) {
+            return self.by_runs_learnt(gpu, geometry, runs);
         }
         if let Some(correlate) = self.plan_correlate(gpu, &geometry) {
             return self.correlate(gpu, geometry, correlate);

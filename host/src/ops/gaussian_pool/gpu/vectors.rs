@@ -72,11 +72,26 @@ pub(super) fn backward(gpu: &Gpu, plan: &Plan, geometry: &Geometry, dtype: DType
         return by_rows(gpu, plan, window, bytes);
     }
     if are_runs(&window) {
-        let padding = [0, 1].map(|axis| window.size[axis] - 1 - window.padding[axis]);
-        let turned = Window { input: window.output, output: window.input, padding, ..window };
-        return by_runs(gpu, plan, turned, bytes, Way::Runs);
+        return by_runs(gpu, plan, turned(window), bytes, Way::Runs);
     }
     Some(by_any(plan, window, VectorsOf::backward(&window, bytes)?, 0))
+}
+
+/// The window one apart whose pooling of `dy` is the pass backward.
+pub(super) fn turned(window: Window<Nhwc>) -> Window<Nhwc> {
+    let padding = [0, 1].map(|axis| window.size[axis] - 1 - window.padding[axis]);
+    Window { input: window.output, output: window.input, padding, ..window }
+}
+
+/// The same window over images of one column, which have a channel for each column of the row-major images it is of.
+pub(super) fn of_columns(window: Window<Nhwc>) -> Option<Window<Nhwc>> {
+    let ([height, columns], planes) = (window.input, window.planes.checked_mul(window.channels)?);
+    Some(Window { planes, channels: columns, input: [height, 1], output: [height, 1], ..window })
+}
+
+/// Runs of outputs that keep a GPU busy. On the emulated grid, for which more threads are not faster, runs are to be long.
+pub(super) fn enough_runs(gpu: &Gpu) -> u64 {
+    if gpu.is_emulated() { 1 } else { ENOUGH_RUNS }
 }
 
 /// The window, of such a pass.
@@ -95,8 +110,7 @@ fn are_runs(window: &Window<Nhwc>) -> bool {
 }
 
 fn by_runs(gpu: &Gpu, plan: &Plan, window: Window<Nhwc>, bytes: usize, way: Way) -> Option<VectorsPlan> {
-    // On the emulated grid, for which more threads are not faster, runs are to be long.
-    let of = VectorsOf::runs(&window, bytes, if gpu.is_emulated() { 1 } else { ENOUGH_RUNS })?;
+    let of = VectorsOf::runs(&window, bytes, enough_runs(gpu))?;
     let dims = LaunchDims::new(of.blocks, of.threads).with_shared(runs::SHARED_BYTES);
     Some(VectorsPlan { window, weights: weights(plan, &window), of, dims, way })
 }
@@ -105,9 +119,7 @@ fn by_rows(gpu: &Gpu, plan: &Plan, window: Window<Nhwc>, bytes: usize) -> Option
     if bytes != 2 || (window.size, window.stride, window.padding) != ([runs::ROWS_SIZE; 2], [1; 2], [1; 2]) {
         return None;
     }
-    let ([height, columns], planes) = (window.input, window.planes.checked_mul(window.channels)?);
-    let column = Window { planes, channels: columns, input: [height, 1], output: [height, 1], ..window };
-    by_runs(gpu, plan, column, bytes, Way::Rows)
+    by_runs(gpu, plan, of_columns(window)?, bytes, Way::Rows)
 }
 
 fn by_any(plan: &Plan, window: Window<Nhwc>, of: VectorsOf, shared: u32) -> VectorsPlan {
