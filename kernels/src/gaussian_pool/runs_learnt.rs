@@ -7,7 +7,8 @@
 //! as they are in memory, and is summed along x, turned round, for the input's gradient. What it takes next is on its way. A block leaves four
 //! sums, which another kernel adds up.
 //!
-//! Bound by instructions in 16 bits and by memory in f32.
+//! Bound by memory, and by latency with the 16 warps that 128 registers leave (suspected, not profiled): 64×256×56×56 takes 0.70 of the copy
+//! rate on an H100, 0.76 in f32 with the channels last, of which 7×7 images, whose runs are short, take 0.57, 0.43 in 16 bits.
 
 use cuda_std::prelude::*;
 
