@@ -70,6 +70,14 @@ fn launches() -> Outcome {
     let (window, normalize) = (Window::new([2, 2]), Normalize::Window);
     let (dy, mut dmean) = (gaussian_pool::forward(&x, &mean, &var, &window, normalize)?, mean.empty_like()?);
     gaussian_pool::backward(&x, &mean, &var, &window, normalize, &dy, None, Some(Out::write(&mut dmean)), None)?;
+    // All gradients of 3×3 windows one apart, in both orders.
+    let window = Window::new([3, 3]).stride([1, 1]).padding([1, 1]);
+    for layout in [Layout::RowMajor, Layout::ChannelsLast] {
+        let x = Tensor::full(&gpu, &[2, 4, 9, 8], 1.0f32)?.to_layout(layout)?;
+        let (mut dx, mut dmean) = (x.empty_like()?, mean.empty_like()?);
+        let gradients = (Some(Out::write(&mut dx)), Some(Out::write(&mut dmean)));
+        gaussian_pool::backward(&x, &mean, &var, &window, normalize, &x, gradients.0, gradients.1, None)?;
+    }
     Ok(())
 }
 
@@ -98,6 +106,9 @@ fn says_once() -> Outcome {
     let last = "window 2x2 stride 2x2 padding 0x0 over 9x9 with the channels last";
     let by_strips = "by strips of windows";
     let cut_off = "windows that the padding cuts off have weights of their own";
+    let one_apart = "window 3x3 stride 1x1 padding 1x1 over 9x8";
+    let runs =
+        "all gradients by runs of inputs below each other, of a size compiled in and 16 bytes of channels or columns";
     let size = "no kernel down columns has windows of this size";
     let expected = [
         "relu_forward_f32 grid 1 block 256".to_owned(),
@@ -194,6 +205,10 @@ fn says_once() -> Outcome {
              each position, of a size compiled in; dx, where it is asked for, by itself"
         ),
         "gaussian_pool_sum_parameters grid 1 block 512".to_owned(),
+        format!("gaussian_pool_runs_learnt_f32_true grid 1 block 256 shared 224 bytes: {one_apart} row-major: {runs}"),
+        format!(
+            "gaussian_pool_runs_learnt_f32_false grid 1 block 256 shared 224 bytes: {one_apart} with the channels last: {runs}"
+        ),
     ];
     let said_so = said(Some("1"))?;
     assert_eq!(said_so.len(), expected.len(), "{said_so:#?}");
