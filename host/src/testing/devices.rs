@@ -3,15 +3,19 @@
 use super::point::{NAN, Numbers, Point, SMALL, Wanted, bits};
 use super::tolerance::Mismatch;
 use super::{Failure, WEIGHTS_SEED, assert_close, summation_error};
-use crate::device::{Cpu, GpuOptions};
+use crate::device::Cpu;
 use crate::op::{Inputs, Mode, Op};
 use crate::{Device, Error, Real, Result, Tensor};
 
 /// What gradients are multiplied by before others are added to them.
 const BETA: f64 = 0.5;
 
-/// The GPUs to check an op on: the emulated one, and the first real one where there is one. Both poison outputs.
+/// The GPUs to check an op on: the emulated one, and the first real one where there is one. Both poison outputs. With the feature
+/// `emulator`, which is on unless it is turned off.
+#[cfg(feature = "emulator")]
 pub fn gpus() -> Vec<Device> {
+    use crate::device::GpuOptions;
+
     let real = GpuOptions::default().poison().open(0).ok();
     [Some(GpuOptions::default().poison().emulated()), real].into_iter().flatten().map(Device::Gpu).collect()
 }

@@ -9,7 +9,9 @@ mod tolerance;
 use rand::SeedableRng;
 use rand_distr::{Distribution, StandardNormal};
 
-pub use devices::{compare_devices, gpus};
+pub use devices::compare_devices;
+#[cfg(feature = "emulator")]
+pub use devices::gpus;
 pub use gradcheck::{GRADIENT_TOLERANCE, GradientMismatch, gradcheck, gradcheck_fn};
 pub use tolerance::{Mismatch, assert_close, summation_error};
 

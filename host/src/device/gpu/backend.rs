@@ -12,6 +12,7 @@ use crate::Result;
 
 pub enum Backend {
     Driver(Box<Driver>),
+    #[cfg_attr(not(feature = "emulator"), expect(dead_code, reason = "there is none"))]
     Emulated(Emulated),
 }
 
@@ -27,8 +28,9 @@ impl Backend {
         Ok(Self::Driver(Box::new(unsafe { Driver::open_on_stream(ordinal, stream)? })))
     }
 
+    #[cfg(feature = "emulator")]
     pub fn emulated() -> Self {
-        Self::Emulated(Emulated)
+        Self::Emulated(Emulated {})
     }
 
     pub fn space(&self) -> MemorySpace {

@@ -14,9 +14,12 @@ fn layout(bytes: usize) -> Layout {
     Layout::from_size_align(bytes, ALIGNMENT).expect("a tensor that fits in memory")
 }
 
-/// Every call is done when it returns.
+/// Every call is done when it returns. There is none without the feature `emulator`.
 #[derive(Debug)]
-pub struct Emulated;
+pub struct Emulated {
+    #[cfg(not(feature = "emulator"))]
+    never: std::convert::Infallible,
+}
 
 impl Emulated {
     pub fn allocate(&self, bytes: usize) -> Result<u64> {
@@ -54,8 +57,11 @@ impl Emulated {
     /// # Safety
     /// The kernel's contract.
     pub unsafe fn launch<K: Launch>(&self, dims: LaunchDims, kernel: K) -> Result<()> {
+        #[cfg(feature = "emulator")]
         // SAFETY: the caller's.
-        unsafe { kernel.emulate(dims) }.map_err(|source| Error::Emulation { kernel: K::KERNEL.name, source })
+        return unsafe { kernel.emulate(dims) }.map_err(|source| Error::Emulation { kernel: K::KERNEL.name, source });
+        #[cfg(not(feature = "emulator"))]
+        match (self.never, dims, kernel) {}
     }
 }
 
