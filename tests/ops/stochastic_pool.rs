@@ -47,6 +47,8 @@ pub fn tests() -> Vec<Trial> {
         for_random(10, cases(1), |case| match_cpu::<f32>(gpu, &[case]))
     }));
     tests.extend(on_each_gpu("stochastic_pool::edge_values", edge_values));
+    tests.extend(on_each_gpu("stochastic_pool::edge_scales::f32", scales::<f32>));
+    tests.extend(on_each_gpu("stochastic_pool::edge_scales::bf16", scales::<bf16>));
     tests.extend(on_each_gpu("stochastic_pool::edge_windows_of_zeros", windows_of_zeros));
     tests.extend(on_each_gpu("stochastic_pool::edge_index_types", index_types));
     tests.extend(on_each_gpu("stochastic_pool::edge_empty_batch", empty_batch));
@@ -310,8 +312,8 @@ fn matches_crops(gpu: &Device, huge: &Huge) -> Outcome {
 fn worked_example(device: &Device) -> Outcome {
     let x = Tensor::from_slice(device, &[1, 1, 2, 4], &[1.0f32, -5.0, 0.0, -1.0, 3.0, 0.0, -2.0, 7.0])?;
     let window = Window::new([2, 2]);
-    // (1 + 9) / 4, and the only positive element.
-    assert_eq!(stochastic_pool::forward_inference(&x, &window)?.to_vec()?, [2.5, 7.0]);
+    // (1 + 9) / 4, and the only positive element: 49 by 7, which is rounded.
+    assert_close("mean", &stochastic_pool::forward_inference(&x, &window)?.to_vec()?, &[2.5, 7.0], 4, &[2.5, 7.0])?;
     let mut random = Random::new(device, 1)?;
     let mut seen = [0; 2];
     for _ in 0..64 {
@@ -391,6 +393,27 @@ fn edge_values(device: &Device) -> Outcome {
         seen.sort_unstable();
         seen.dedup();
         assert_eq!(seen, *drawn, "{window:?}");
+    }
+    Ok(())
+}
+
+/// Means of elements whose squares are no floats any more, in some windows of an image and in all.
+fn scales<T: Real>(gpu: &Device) -> Outcome {
+    let large = ([1, 8, 40, 44], Window::new([16, 17]).stride([5, 5]));
+    for (shape, window) in [patched(), by_vectors(), vec![large]].concat() {
+        let values: Vec<f64> = normal(5, shape.iter().product());
+        for scales in [[-70, -70], [55, 55], [100, 100], [0, -120], [90, -30]] {
+            let values = values.iter().enumerate().map(|(i, v)| T::of(v * 2f64.powi(scales[i / 7 % 2])));
+            let x = Tensor::from_vec(&Device::cpu(), &shape, values.collect())?;
+            in_both_layouts(|layout| {
+                let x = x.to_layout(layout)?;
+                let expected = stochastic_pool::forward_inference(&x, &window)?;
+                let got = stochastic_pool::forward_inference(&x.to(gpu)?, &window)?;
+                let magnitudes: Vec<f64> = sizes(&expected).iter().map(|mean| 2.0 * mean).collect();
+                let what = format!("mean of {shape:?}, {window:?}, {layout:?}, {scales:?}");
+                Ok(assert_close(&what, &got.to_vec()?, &expected.to_vec()?, window.positions() + 1, &magnitudes)?)
+            })?;
+        }
     }
     Ok(())
 }

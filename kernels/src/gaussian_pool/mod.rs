@@ -44,6 +44,7 @@ pub mod correlate;
 pub mod direct;
 pub mod few;
 mod forward;
+pub mod global;
 pub mod lanes;
 pub mod lines;
 pub mod meshes;

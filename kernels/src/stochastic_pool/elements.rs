@@ -82,8 +82,8 @@ impl<T: Storage, L: Order> Source for InMemory<T, L> {
 /// In shared memory: a plane of a band.
 #[derive(Clone, Copy)]
 pub(super) struct InBand<T> {
-    rows: Staged<T>,
-    plane: u32,
+    pub rows: Staged<T>,
+    pub plane: u32,
 }
 
 impl<T: Storage> Source for InBand<T> {

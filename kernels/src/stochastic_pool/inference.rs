@@ -1,12 +1,18 @@
-//! What is expected of a draw.
+//! What is expected of a draw: `sum a_i² / sum a_i`.
+//!
+//! Both sums are those of parts of the window, in any order: by the passes that averages take too. Where the sum is so small, so large
+//! or so infinite that this is no quotient of two floats, a thread goes over the window's elements again.
 
 use cuda_std::prelude::*;
 
-use super::elements::{Elements, InMemory, for_each_staged};
-use super::four::{NEAR, reciprocal};
-use crate::band::any::Lines;
+use super::elements::{Elements, InBand, InMemory};
+use super::sums::{Sums, SumsOfLanes};
+use crate::band::any::{Lines, for_each_below};
+use crate::band::groups::{across, down, reached};
 use crate::band::meshes::{Left, Meshes};
-use crate::band::{self, Block};
+use crate::band::slide::{slide, stage};
+use crate::band::{self, Bands, Staged, inputs_of};
+use crate::vectors::{self, Lanes, Place, Vectors, Words, lanes};
 use crate::window::{FEWER_BLOCKS, Nchw, Nhwc, Order, Pixel, THREADS, Tiling, Window};
 
 /// `y = sum p_i a_i`.
@@ -35,28 +41,132 @@ pub unsafe fn stochastic_pool_inference<T: Storage, L: Order>(
     }
 }
 
-/// As [`stochastic_pool_inference`], by [bands](crate::band), for windows of any size.
+/// As [`stochastic_pool_inference`], by [bands](crate::band), for windows of any size: the sums of the windows' columns, [going
+/// down](crate::band::groups), and of these the sums. Windows are `STRIDE` apart and of `GROUPS` whole groups both ways, or any if
+/// these are 0.
 ///
 /// # Safety
-/// As [`stochastic_pool_forward_any`](super::stochastic_pool_forward_any)'s.
-#[kernel(max_threads = band::THREADS, min_blocks = FEWER_BLOCKS, instances(T = [f32, f16, bf16]))]
-pub unsafe fn stochastic_pool_inference_any<T: Storage>(
+/// The module's, but for the tiling; the window is such; `x` begins at a multiple of 16 bytes; `bands` are of the window's
+/// columns, with the launch's grid, block and shared memory, which has two words for each; `outputs` are of its outputs.
+#[kernel(
+    max_threads = band::THREADS,
+    min_blocks = FEWER_BLOCKS,
+    instances(T = [f32, f16, bf16], (STRIDE, GROUPS) = [(0, 0), (2, 2), (2, 3), (3, 2), (3, 3), (4, 2), (4, 3)])
+)]
+pub unsafe fn stochastic_pool_inference_any<T: Storage, const STRIDE: usize, const GROUPS: usize>(
     x: Global<T>,
     y: GlobalMut<T>,
     window: Window<Nchw>,
-    block: Block,
+    bands: Bands,
     outputs: Lines,
 ) {
-    // SAFETY: the caller's; the outputs exist.
+    let span = bands.block.span();
+    let part = bands.part(&span);
+    let (width, lines) = (reached(&window), span.rows[1] - span.rows[0]);
+    // SAFETY: the launch's shared memory is for these rows and for the columns of all outputs; the outputs exist.
     unsafe {
-        for_each_staged(x, &window, &block, &outputs, |output, elements, _| {
-            y.store(output, T::from_f32(elements.mean()))
+        let rows = Staged::copy(dynamic_shared::<T>(), x, &span, inputs_of(&window, &span), window.input);
+        let left = rows.behind::<f32>();
+        band::wait(rows);
+        bands.for_each_column(&part, |column| {
+            // Of columns outside the image another is looked at, and nothing kept.
+            let from = column.wrapping_sub(window.padding[1]);
+            let inside = from < window.input[1];
+            let first = rows.place(part.plane, 0, if inside { from } else { 0 });
+            let bound = rows.rows[1];
+            let load = |row: u32, sure: bool| {
+                let place = row.wrapping_mul(window.input[1]).wrapping_add(first);
+                let x = if sure { rows.load(place) } else { rows.load_if(row < bound, place, T::from_f32(0.0)) };
+                Sums::of(x.to_f32())
+            };
+            let put = |row: u32, sums: Sums| {
+                let at = (part.plane * lines + row - span.rows[0]) * width + column;
+                let Sums { sum, squares } = if inside { sums } else { Sums::NONE };
+                left.store2(at * 2, Vec2::new(sum, squares));
+            };
+            down::<Sums, STRIDE, GROUPS>(&window, part.rows, bound, Sums::NONE, load, Sums::with, put);
+        });
+        thread::sync_threads();
+        let output = window.output_plane(span.first_plane) + span.rows[0] as usize * window.output_line();
+        let of_column = |column: u32| column * window.stride[1];
+        for_each_below(&outputs, span.depth * lines, of_column, |begin, column, line| {
+            let at = line * width + begin;
+            let mut all = Sums::NONE;
+            across::<STRIDE, GROUPS>(&window, |j| {
+                let Vec2 { x: sum, y: squares } = left.load2((at + j) * 2);
+                all = all.with(Sums { sum, squares });
+            });
+            let source = InBand { rows, plane: outputs.plane(&span, line) };
+            let mean = all.mean_of(&Elements { window, source, row: outputs.row(&span, line), column });
+            y.store(output + (line * window.output[1] + column) as usize, T::from_f32(mean));
         });
     }
 }
 
-/// As [`stochastic_pool_inference`], by [meshes](crate::band::meshes), for windows three apart and of `GROUPS` meshes both ways: the sum
-/// of the squares by the sum.
+/// As [`stochastic_pool_inference`], by [bands](crate::band), for windows of `SIZE` by `SIZE` positions, `STRIDE` apart.
+///
+/// # Safety
+/// The module's, but for the tiling; the window is such; `x` begins at a multiple of 16 bytes, and `bands` are of the
+/// window's outputs, with the launch's grid, block and shared memory.
+#[kernel(
+    max_threads = band::THREADS,
+    min_blocks = band::FEWER_BLOCKS,
+    instances(T = [f32, f16, bf16], (SIZE, STRIDE) = [(3, 1), (3, 2)])
+)]
+pub unsafe fn stochastic_pool_inference_band<T: Storage, const SIZE: usize, const STRIDE: usize>(
+    x: Global<T>,
+    y: GlobalMut<T>,
+    window: Window<Nchw>,
+    bands: Bands,
+) {
+    // SAFETY: the caller's; the output exists.
+    unsafe {
+        let rows = stage(x, &window, &bands);
+        let plane = bands.part(&bands.block.span()).plane;
+        let of_row = |values: [f32; SIZE]| Sums::of_all(values.map(Sums::of));
+        let finish = |output: usize, row: u32, column: u32, sums: [Sums; SIZE]| {
+            let elements = Elements { window, source: InBand { rows, plane }, row, column };
+            y.store(output, T::from_f32(Sums::of_all(sums).mean_of(&elements)));
+        };
+        slide::<T, Sums, SIZE, STRIDE>(&rows, &window, &bands, 0.0, of_row, finish);
+    }
+}
+
+/// As [`stochastic_pool_inference`], by [vectors](crate::vectors).
+///
+/// # Safety
+/// The module's, but for the tiling; memory begins at multiples of 16 bytes; `vectors` are of the window's outputs, with the launch's
+/// grid, block and shared memory, which has two words for each channel that a thread sums.
+#[kernel(max_threads = vectors::THREADS, min_blocks = vectors::MIN_BLOCKS, instances(T = [f32, f16, bf16]))]
+pub unsafe fn stochastic_pool_inference_vectors<T: Lanes>(
+    x: Global<T>,
+    y: GlobalMut<T>,
+    window: Window<Nhwc>,
+    vectors: Vectors,
+) {
+    let found = |_: &Place| SumsOfLanes::NONE;
+    let add = |sums: SumsOfLanes, words: Words, _| sums.and::<T>(words);
+    // SAFETY: the caller's; the outputs exist.
+    unsafe {
+        let Some((sums, place, output)) = vectors::of_windows(x, &window, &vectors, dynamic_shared(), 0, found, add)
+        else {
+            return;
+        };
+        let (means, mut again) = sums.means();
+        y.cast().store4(output * 4, Vec4::from(T::words(means)));
+        while again != 0 {
+            let lane = again.trailing_zeros();
+            let channel = place.group * lanes::<T>() as u32 + lane;
+            let x = x.offset(window.input_plane(place.plane));
+            let source = InMemory { x, window, channel };
+            let mean = Elements { window, source, row: place.row, column: place.column }.mean();
+            y.store(output * lanes::<T>() + lane as usize, T::from_f32(mean));
+            again &= again - 1;
+        }
+    }
+}
+
+/// As [`stochastic_pool_inference`], by [meshes](crate::band::meshes), for windows three apart and of `GROUPS` meshes both ways.
 ///
 /// # Safety
 /// The module's, but for the tiling; the window is such; `meshes` are the window's, with the launch's grid, block and shared
@@ -73,29 +183,18 @@ pub unsafe fn stochastic_pool_inference_meshes<T: Storage, const GROUPS: usize>(
     meshes: Meshes,
 ) {
     let laid = meshes.laid::<3, GROUPS>();
-    let add = |[sum, squares]: [f32; 2], [more, more_squares]: [f32; 2]| [sum + more, squares + more_squares];
     // SAFETY: the caller's; outputs exist.
     unsafe {
-        let of = |value: f32, _, _| {
-            let weight = float::maximum(value, 0.0);
-            [weight, weight * weight]
-        };
-        laid.leave(x, &window, 0.0, of, add, |[sum, squares]| Left::new(sum.to_bits(), squares.to_bits()));
+        let left = |Sums { sum, squares }: Sums| Left::new(sum.to_bits(), squares.to_bits());
+        laid.leave(x, &window, 0.0, |value, _, _| Sums::of(value), Sums::with, left);
         thread::sync_threads();
         let along = |meshes: [Left; GROUPS]| {
-            let mut all = [meshes[0].x, meshes[0].y].map(f32::from_bits);
-            unrolled!(J in [1 2] { if J < GROUPS { all = add(all, [meshes[J].x, meshes[J].y].map(f32::from_bits)); } });
-            all
+            Sums::of_all(meshes.map(|mesh| Sums { sum: f32::from_bits(mesh.x), squares: f32::from_bits(mesh.y) }))
         };
-        laid.take(&window, along, add, |output, [sum, squares]| {
-            // Of sums near 1 the squares' sum is neither too large nor too small.
-            let near = (1.0 / NEAR..=NEAR).contains(&sum);
-            let mut mean = squares * reciprocal(if near { sum } else { 1.0 });
-            if !near & (sum != 0.0) {
-                let x = x.offset(window.input_plane(laid.span.first_plane + output.plane));
-                let source = InMemory { x, window, channel: 0 };
-                mean = Elements { window, source, row: output.row, column: output.column }.mean();
-            }
+        laid.take(&window, along, Sums::with, |output, sums| {
+            let x = x.offset(window.input_plane(laid.span.first_plane + output.plane));
+            let source = InMemory { x, window, channel: 0 };
+            let mean = sums.mean_of(&Elements { window, source, row: output.row, column: output.column });
             y.store(output.number, T::from_f32(mean));
         });
     }

@@ -13,6 +13,7 @@ pub(super) fn stays_in_its_windows(device: &Device) -> Outcome {
         ([1, 3, 20, 23], [3, 4], [2, 3], [1, 2]),
         ([1, 2, 9, 70], [2, 2], [4, 1], [0, 0]),
         ([1, 8, 7, 9], [3, 3], [2, 2], [0, 0]),
+        ([1, 3, 8, 6], [5, 4], [4, 4], [0, 0]),
     ];
     for (x, size, stride, padding) in cases {
         let window = Window::new(size).stride(stride).padding(padding);

@@ -4,6 +4,7 @@ mod apart;
 mod correlate;
 mod direct;
 mod few;
+mod global;
 mod lanes;
 mod meshes;
 mod patches;
@@ -148,6 +149,9 @@ impl<T: Real> OnGpu for Backward<'_, T> {
         }
         if !parameters && let Some(few) = few::little(plan, &geometry) {
             return self.few(gpu, few);
+        }
+        if !parameters && let Some(globals) = global::plan(plan, &geometry, T::DTYPE) {
+            return self.global(gpu, geometry, globals);
         }
         if let Some(columns) = self.plan_columns(&geometry) {
             return self.by_columns_of_meshes(gpu, geometry, columns);

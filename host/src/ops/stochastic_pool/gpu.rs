@@ -1,15 +1,16 @@
 use cuda_std::launch::LaunchDims;
-use kernels::band::Block;
 use kernels::band::any::Lines;
+use kernels::band::{Bands, Block};
 use kernels::patch::Patches;
 use kernels::stochastic_pool::{
     Beside, Fours, Large, ROWS_BLOCK, StochasticPoolAdvance, StochasticPoolForward, StochasticPoolForwardAny,
     StochasticPoolForwardBand, StochasticPoolForwardBeside, StochasticPoolForwardColumns, StochasticPoolForwardFours,
     StochasticPoolForwardLarge, StochasticPoolForwardOctets, StochasticPoolForwardPairs, StochasticPoolForwardPatch,
     StochasticPoolForwardSquares, StochasticPoolForwardTwos, StochasticPoolInference, StochasticPoolInferenceAny,
-    StochasticPoolInferenceColumns, StochasticPoolInferenceFours, StochasticPoolInferenceLarge,
-    StochasticPoolInferenceMeshes, StochasticPoolInferenceOctets, StochasticPoolInferencePatch,
-    StochasticPoolInferenceSquares, TWOS_BLOCK, Twos, sums_of_rows,
+    StochasticPoolInferenceBand, StochasticPoolInferenceColumns, StochasticPoolInferenceFours,
+    StochasticPoolInferenceLarge, StochasticPoolInferenceMeshes, StochasticPoolInferenceOctets,
+    StochasticPoolInferencePatch, StochasticPoolInferenceSquares, StochasticPoolInferenceVectors, TWOS_BLOCK, Twos,
+    by_rows, sums_of_rows,
 };
 use kernels::window::{Nchw, Nhwc, Tiling};
 
@@ -17,9 +18,13 @@ use super::{Advance, Forward, Inference};
 use crate::device::{Gpu, OnGpu, for_half, for_storage};
 use crate::ops::route::{Indices, for_indices};
 use crate::ops::window::{
-    Choice, Kernels, band_dims, channels_last, for_meshes, for_order, for_padded, for_slide, row_major,
+    Choice, Kernels, band_dims, channels_last, for_columns, for_meshes, for_order, for_padded, for_slide,
+    forward_vectors, row_major,
 };
 use crate::{Layout, Real, Result};
+
+/// Threads of a launch by vectors, so few that large windows go by their rows instead: 64 windows of 255×255 take half as long.
+const FEW_THREADS: u64 = 1 << 15;
 
 /// Runs a block, which returns, with the size of a row-major window as a constant and what a launch by fours of a row
 /// takes, if there are kernels for such.
@@ -48,6 +53,20 @@ macro_rules! for_sizes {
             && let Some($pattern) = $found
         {
             const $size: usize = $a;
+            $body
+        }
+    )*};
+}
+
+/// Runs a block, which returns, with the stride of a row-major window of 3×3 positions as a constant and what a launch by bands of
+/// outputs takes, if there are kernels for such.
+macro_rules! for_strides_of_three {
+    ([$($a:literal)*], $window:expr, $bytes:expr => $stride:ident, $found:pat, $body:block) => {$(
+        if $window.size == [3; 2]
+            && $window.stride == [$a; 2]
+            && let Some($found) = Choice::Outputs.of(&$window, &[$bytes])
+        {
+            const $stride: usize = $a;
             $body
         }
     )*};
@@ -228,12 +247,30 @@ impl<T: Real> OnGpu for Inference<'_, T> {
                     // SAFETY: as below; the geometry fits.
                     return unsafe { gpu.launch(LaunchDims::new(blocks, ROWS_BLOCK), mean) };
                 });
+                for_strides_of_three!([1 2], window, size_of::<S>() => STRIDE, (bands, launch), {
+                    let _why = Kernels::Bands.because(&window);
+                    let mean = StochasticPoolInferenceBand::<S, 3, STRIDE> { x, y, window, bands };
+                    // SAFETY: as below; the window is such.
+                    return unsafe { gpu.launch(band_dims(launch), mean) };
+                });
                 for_meshes!(window, size_of::<S>(), [1 2 3] => GROUPS, (meshes, launch), {
                     let _why = Kernels::Meshes.because(&window);
                     let mean = StochasticPoolInferenceMeshes::<S, GROUPS> { x, y, window, meshes };
                     // SAFETY: as below; the meshes are the window's, which is such, and the launch theirs.
                     return unsafe { gpu.launch(band_dims(launch), mean) };
                 });
+                // Large windows that share nothing go by their rows.
+                if !by_rows(window.size) || (0..2).any(|axis| window.size[axis] > window.stride[axis]) {
+                    let bands = Bands::of_columns(&window, size_of::<S>(), &[2 * size_of::<f32>()]);
+                    for_columns!(window, bands => STRIDE, GROUPS, (bands, launch), {
+                        let outputs = Lines::new(window.output);
+                        let _why = Kernels::AnyBands.because(&window);
+                        let mean = StochasticPoolInferenceAny::<S, STRIDE, GROUPS> { x, y, window, bands, outputs };
+                        // SAFETY: as below; the bands and the lines are the window's, and the launch the bands'; the geometry
+                        // fits.
+                        return unsafe { gpu.launch(band_dims(launch), mean) };
+                    });
+                }
             } else {
                 let window = self.windows.launch::<Nhwc>(OP)?;
                 for_padded!(window, Patches::of_drawn_outputs(&window) => SIZE: usize, PADDING, (patches, grid, block), {
@@ -242,6 +279,14 @@ impl<T: Real> OnGpu for Inference<'_, T> {
                     // SAFETY: as below; the geometry fits.
                     return unsafe { gpu.launch(LaunchDims::new(grid, block), mean) };
                 });
+                if let Some((window, vectors, dims, kernels)) = forward_vectors(&window, 2, size_of::<S>())
+                    && !(by_rows(window.size) && dims.blocks() * u64::from(dims.threads()) < FEW_THREADS)
+                {
+                    let _why = kernels.because(&window);
+                    let mean = StochasticPoolInferenceVectors::<S> { x, y, window, vectors };
+                    // SAFETY: as below; the vectors are of the window's outputs, and the launch theirs.
+                    return unsafe { gpu.launch(dims, mean) };
+                }
             }
             for_order!(self.windows.layout => L, {
                 let window = self.windows.launch::<L>(OP)?;
@@ -249,15 +294,6 @@ impl<T: Real> OnGpu for Inference<'_, T> {
                     let _why = Kernels::Rows.because(&window);
                     let mean = StochasticPoolInferenceLarge::<S, L> { x, y, window, large };
                     // SAFETY: as below; the window is such, and the launch its own.
-                    return unsafe { gpu.launch(band_dims(launch), mean) };
-                }
-                if let Some(window) = row_major(&window)
-                    && let Some((block, launch)) = Block::of_outputs(&window, size_of::<S>(), 0)
-                {
-                    let outputs = Lines::new(window.output);
-                    let _why = Kernels::AnyBands.because(&window);
-                    let mean = StochasticPoolInferenceAny::<S> { x, y, window, block, outputs };
-                    // SAFETY: as below; the block and the lines are the window's, and the launch the block's.
                     return unsafe { gpu.launch(band_dims(launch), mean) };
                 }
                 let (tiling, grid, block) = Tiling::new(&window, window.output);
