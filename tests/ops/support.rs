@@ -295,6 +295,10 @@ pub fn patched() -> Vec<([usize; 4], Window)> {
         // Windows that the lanes of a warp share: of fewer columns than lanes, and of more.
         ([2, 3, 21, 17], Window::new([13, 5]).stride([4, 3]).padding([6, 2])),
         ([1, 2, 9, 90], Window::new([7, 40]).stride([2, 25]).padding([3, 20])),
+        // Windows that several warps share: all of a block, past the image too, and some, of which the last block has a window less.
+        ([2, 1, 257, 5], Window::new([257, 5])),
+        ([1, 2, 75, 33], Window::new([70, 33]).stride([40, 3]).padding([3, 1])),
+        ([1, 1, 40, 87], Window::new([17, 31]).stride([5, 7])),
         ([2, 3, 13, 13], Window::new([2, 2]).stride([2, 2]).padding([1, 1])),
         // Windows whole in registers: rows of a multiple of four elements and not, padded by as many too, more than a block, and
         // windows that end past the image.

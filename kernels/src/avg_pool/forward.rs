@@ -268,11 +268,11 @@ pub unsafe fn avg_pool_forward_apart<T: Storage, const SIZE: u32>(
     unsafe { y.store_if(piece.there & piece.number.is_multiple_of(halves), output, T::from_f32(sum / of)) };
 }
 
-/// As [`avg_pool_forward`], [a warp an output](crate::warps).
+/// As [`avg_pool_forward`], [a warp an output, or several](crate::warps).
 ///
 /// # Safety
-/// The module's, but for the tiling; `warps` are over the window's outputs, with the launch's grid.
-#[kernel(block = warps::THREADS, instances(T = [f32, f16, bf16]))]
+/// The module's, but for the tiling; `warps` are over the window's outputs, with the launch's grid and block.
+#[kernel(max_threads = warps::THREADS, instances(T = [f32, f16, bf16]))]
 pub unsafe fn avg_pool_forward_warp<T: Storage>(
     x: Global<T>,
     y: GlobalMut<T>,
@@ -280,14 +280,17 @@ pub unsafe fn avg_pool_forward_warp<T: Storage>(
     divisor: Divisor,
     warps: Warps,
 ) {
-    let Some((output, row, column)) = warps.output(&window) else { return };
+    let output = warps.output(&window);
     let mut sum = 0.0;
-    // SAFETY: the output exists.
+    // SAFETY: the output exists; all threads come to where they wait.
     unsafe {
         let x = x.offset(window.input_plane(thread::block_idx_x()));
-        warps::for_each(x, &window, &warps, [row, column], 0.0, |value, _, _| sum += value);
-        let of = divisor.of(divisor.counted(&window, 0, row), divisor.counted(&window, 1, column));
-        y.store_if(warp::lane_id() == 0, output, T::from_f32(warp::reduce_sum(sum) / of));
+        warps::for_each(x, &window, &warps, &output, 0.0, |value, _, _| sum += value);
+        let add =
+            |[own, _]: [u32; 2], [other, _]: [u32; 2]| [(f32::from_bits(own) + f32::from_bits(other)).to_bits(), 0];
+        let [sum, _] = warps.joined([f32::to_bits(sum), 0], add);
+        let of = divisor.of(divisor.counted(&window, 0, output.row), divisor.counted(&window, 1, output.column));
+        y.store_if(output.first, output.number, T::from_f32(f32::from_bits(sum) / of));
     }
 }
 

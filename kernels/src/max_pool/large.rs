@@ -111,11 +111,11 @@ pub unsafe fn max_pool_forward_columns<T: Storage, P: Position, const STRIDE: us
     }
 }
 
-/// As [`max_pool_forward`](super::max_pool_forward), [a warp an output](crate::warps).
+/// As [`max_pool_forward`](super::max_pool_forward), [a warp an output, or several](crate::warps).
 ///
 /// # Safety
-/// The module's, but for the tiling; `warps` are over the window's outputs, with the launch's grid.
-#[kernel(block = warps::THREADS, instances(T = [f32, f16, bf16], P = [u8, u16]))]
+/// The module's, but for the tiling; `warps` are over the window's outputs, with the launch's grid and block.
+#[kernel(max_threads = warps::THREADS, instances(T = [f32, f16, bf16], P = [u8, u16]))]
 pub unsafe fn max_pool_forward_warp<T: Storage, P: Position>(
     x: Global<T>,
     y: GlobalMut<T>,
@@ -123,23 +123,21 @@ pub unsafe fn max_pool_forward_warp<T: Storage, P: Position>(
     window: Window<Nchw>,
     warps: Warps,
 ) {
-    let Some((output, row, column)) = warps.output(&window) else { return };
-    let [[i, _], [j, _]] = [steps_inside(&window, 0, row), steps_inside(&window, 1, column)];
+    let output = warps.output(&window);
+    let [[i, _], [j, _]] = [steps_inside(&window, 0, output.row), steps_inside(&window, 1, output.column)];
     let mut best = Maximum::of_nothing(i * window.size[1] + j);
-    // SAFETY: the output exists.
+    // SAFETY: the output exists; all threads come to where they wait.
     unsafe {
         let x = x.offset(window.input_plane(thread::block_idx_x()));
-        warps::for_each(x, &window, &warps, [row, column], f32::NEG_INFINITY, |value, i, j| {
+        warps::for_each(x, &window, &warps, &output, f32::NEG_INFINITY, |value, i, j| {
             best = best.or_earlier(Maximum { value, position: i * window.size[1] + j });
         });
-        unrolled!(STEP in [16 8 4 2 1] {
-            let value = warp::shuffle_xor(best.value, STEP as u32);
-            best = best.or_earlier(Maximum { value, position: warp::shuffle_xor(best.position, STEP as u32) });
-        });
-        let first = warp::lane_id() == 0;
-        y.store_if(first, output, T::from_f32(best.value));
+        let words = |Maximum { value, position }: Maximum| [value.to_bits(), position];
+        let maximum = |[value, position]: [u32; 2]| Maximum { value: f32::from_bits(value), position };
+        let best = maximum(warps.joined(words(best), |own, other| words(maximum(own).or_earlier(maximum(other)))));
+        y.store_if(output.first, output.number, T::from_f32(best.value));
         if let Some(indices) = indices {
-            indices.store_if(first, output, P::narrow(best.position));
+            indices.store_if(output.first, output.number, P::narrow(best.position));
         }
     }
 }

@@ -41,6 +41,12 @@ pub unsafe fn stochastic_pool_inference<T: Storage, L: Order>(
     }
 }
 
+/// Blocks that a multiprocessor has room for, at least: what goes down by groups takes more registers than what adds up one by one,
+/// which waits for its loads instead.
+const fn blocks(stride: usize) -> u32 {
+    if stride == 0 { band::MIN_BLOCKS } else { FEWER_BLOCKS }
+}
+
 /// As [`stochastic_pool_inference`], by [bands](crate::band), for windows of any size: the sums of the windows' columns, [going
 /// down](crate::band::groups), and of these the sums. Windows are `STRIDE` apart and of `GROUPS` whole groups both ways, or any if
 /// these are 0.
@@ -50,7 +56,7 @@ pub unsafe fn stochastic_pool_inference<T: Storage, L: Order>(
 /// columns, with the launch's grid, block and shared memory, which has two words for each; `outputs` are of its outputs.
 #[kernel(
     max_threads = band::THREADS,
-    min_blocks = FEWER_BLOCKS,
+    min_blocks = blocks(STRIDE),
     instances(T = [f32, f16, bf16], (STRIDE, GROUPS) = [(0, 0), (2, 2), (2, 3), (3, 2), (3, 3), (4, 2), (4, 3)])
 )]
 pub unsafe fn stochastic_pool_inference_any<T: Storage, const STRIDE: usize, const GROUPS: usize>(

@@ -56,7 +56,12 @@ impl Sums {
     #[device_inline]
     pub fn mean(self) -> (f32, bool) {
         let near = (LEAST..=NEAR).contains(&self.sum);
-        (self.squares * reciprocal(if near { self.sum } else { 1.0 }), !near & (self.sum != 0.0))
+        let sum = if near { self.sum } else { 1.0 };
+        let of_one = reciprocal(sum);
+        let mean = self.squares * of_one;
+        // What is left over is shared out: windows of one number give that number.
+        let mean = float::fma(float::fma(-mean, sum, self.squares), of_one, mean);
+        (mean, !near & (self.sum != 0.0))
     }
 
     /// `sum p_i a_i` of a window, of whose elements these are the sums.

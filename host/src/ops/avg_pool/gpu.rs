@@ -13,7 +13,7 @@ use kernels::chunks::{self, Chunks};
 use kernels::patch::Patches;
 use kernels::patch::quads::{self, Quads};
 use kernels::pieces;
-use kernels::warps::{self, Warps};
+use kernels::warps::Warps;
 use kernels::wholes;
 use kernels::window::{Covering, Nchw, Nhwc, Order, Tiling, Window};
 
@@ -121,11 +121,11 @@ impl<T: Real> OnGpu for Forward<'_, T> {
                         return unsafe { gpu.launch(LaunchDims::new(blocks, chunks::BLOCK), forward) };
                     }
                     let bands = Bands::of_columns(&window, size_of::<S>(), &[size_of::<f32>()]);
-                    if let Some((warps, grid)) = Warps::new(&window, bands.is_some()) {
+                    if let Some((warps, launch)) = Warps::new(&window, bands.is_some()) {
                         let _why = Kernels::Warps.because(&window);
                         let forward = AvgPoolForwardWarp::<S> { x, y, window, divisor, warps };
-                        // SAFETY: as below; the warps are over the outputs, and the grid theirs.
-                        return unsafe { gpu.launch(LaunchDims::new(grid, warps::THREADS), forward) };
+                        // SAFETY: as below; the warps are over the outputs, and the launch theirs.
+                        return unsafe { gpu.launch(band_dims(launch), forward) };
                     }
                     for_columns!(window, bands => STRIDE, GROUPS, (bands, launch), {
                         let outputs = Lines::new(window.output);

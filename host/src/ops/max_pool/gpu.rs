@@ -11,7 +11,7 @@ use kernels::patch::Patches;
 use kernels::patch::quads::{self, Quads};
 use kernels::pieces;
 use kernels::vectors::Lanes;
-use kernels::warps::{self, Warps};
+use kernels::warps::Warps;
 use kernels::wholes;
 use kernels::window::{Covering, Divider, Nchw, Nhwc, Order, Position, Tiling, Window};
 
@@ -170,11 +170,11 @@ where
             return unsafe { gpu.launch(LaunchDims::new(blocks, chunks::BLOCK), forward) };
         }
         let bands = by_columns(&window, size_of::<S>());
-        if let Some((warps, grid)) = Warps::new(&window, bands.is_some()) {
+        if let Some((warps, launch)) = Warps::new(&window, bands.is_some()) {
             let _why = Kernels::Warps.because(&window);
             let forward = MaxPoolForwardWarp::<S, P> { x, y, indices, window, warps };
-            // SAFETY: as below; the warps are over the outputs, and the grid theirs.
-            return unsafe { gpu.launch(LaunchDims::new(grid, warps::THREADS), forward) };
+            // SAFETY: as below; the warps are over the outputs, and the launch theirs.
+            return unsafe { gpu.launch(band_dims(launch), forward) };
         }
         if let Some((bands, launch)) = bands {
             let (outputs, by_size) = (Lines::new(window.output), Divider::new(window.size[1]));
