@@ -29,8 +29,9 @@ pub fn tests() -> Vec<Trial> {
     tests.push(on_cpu("prelu::slopes_of_16_bits::bf16", || slopes_of_16_bits::<bf16>(&Device::cpu())));
     tests.extend(on_each_gpu("prelu::slopes_of_16_bits::f16", slopes_of_16_bits::<f16>));
     tests.extend(on_each_gpu("prelu::slopes_of_16_bits::bf16", slopes_of_16_bits::<bf16>));
-    tests.push(on_cpu("prelu::in_place_is_the_same", || in_place_is_the_same(&Device::cpu())));
-    tests.extend(on_each_gpu("prelu::in_place_is_the_same", in_place_is_the_same));
+    tests.push(on_cpu("prelu::in_place_is_the_same::f16", || in_place_is_the_same::<f16>(&Device::cpu())));
+    tests.extend(on_each_gpu("prelu::in_place_is_the_same::f32", in_place_is_the_same::<f32>));
+    tests.extend(on_each_gpu("prelu::in_place_is_the_same::f16", in_place_is_the_same::<f16>));
     tests.push(on_cpu("prelu::channels_last_is_the_same", || channels_last_is_the_same(&Device::cpu())));
     tests.extend(on_each_gpu("prelu::channels_last_is_the_same", channels_last_is_the_same));
     tests.extend(on_each_gpu("prelu::edge_values", edge_values));
@@ -125,9 +126,12 @@ where
 }
 
 /// Also where another tensor shares the memory, which keeps what it holds.
-fn in_place_is_the_same(device: &Device) -> Outcome {
+fn in_place_is_the_same<T: Real>(device: &Device) -> Outcome
+where
+    f32: ParameterOf<T>,
+{
     for slopes in [1, 3] {
-        let (x, alpha) = (normal_tensor::<f16>(device, 1, &[2, 3, 41]), normal_tensor::<f32>(device, 2, &[slopes]));
+        let (x, alpha) = (normal_tensor::<T>(device, 1, &[2, 3, 41]), normal_tensor::<f32>(device, 2, &[slopes]));
         let (before, expected) = (x.to_vec()?, prelu::forward(&x, &alpha)?);
         let mut y = x.clone();
         prelu::forward_in_place(&mut y, &alpha)?;

@@ -14,7 +14,8 @@ const EMULATED: [(&str, &[&str], &[&str]); 2] = [
     ("ferrolayer-cuda-std", &["--lib", "--test", "emulator", "--test", "races"], &[]),
     // One after another: how the harness hands out its tests is ordered by std's locks, which no sanitizer sees.
     // Without the random shapes, the oracle's, the contract's, the 16-bit types and one of a Gaussian's two normalisations: a
-    // sanitizer makes each take up to a minute, and the chosen shapes in f32 reach the same barriers and the same indices.
+    // sanitizer makes each take up to a minute, and the chosen shapes in f32 reach the same barriers and the same indices. Of the
+    // 16-bit types the library has no kernels there (`ferrolayer::device::HALF`), so that these need not be compiled either.
     // Nor those that compare a large tensor's parts: whether its indices are right is not a matter of memory; nor those of large
     // windows, of a launch that always has a whole GPU's threads, of what large windows draw by many numbers, and of TF32, which
     // is f32 here: these take minutes each. Nor those of other numbers (parameters, NaN, scales) for launches that the chosen shapes
