@@ -22,6 +22,8 @@ const LEAST: u32 = 8;
 /// to be staged.
 const MOST_OVER: u32 = 4;
 const LEAST_APART: u32 = 8;
+/// Threads from which on memory is busy: of fewer, each with more chunks than it loads at once, several [warps](crate::warps) share a window.
+const ENOUGH_THREADS: u32 = 1 << 15;
 
 /// How lanes are laid over windows.
 #[repr(C)]
@@ -48,8 +50,8 @@ pub struct Chunks {
 unsafe impl KernelParam for Chunks {}
 
 impl Chunks {
-    /// Over windows of elements of so many bytes, and the blocks; `None` where windows are not such, reach outside of the image or
-    /// overlap much.
+    /// Over windows of elements of so many bytes, and the blocks; `None` where windows are not such, reach outside of the image,
+    /// overlap much, or are few and large.
     pub fn new(window: &Window<Nchw>, bytes: usize) -> Option<(Self, u32)> {
         let ([height, width], [rows, columns], [down, right]) = (window.input, window.size, window.output);
         let inside = (0..2).all(|axis| {
@@ -78,7 +80,8 @@ impl Chunks {
         let of_plane = down.checked_mul(right)?;
         let limit = (i32::MAX as u32 - BLOCK) >> lanes;
         let windows = of_plane.checked_mul(window.planes).filter(|&windows| windows <= limit)?;
-        if !(LEAST..1 << 30).contains(&count) {
+        let alone = (windows << lanes) < ENOUGH_THREADS && count >= (2 * AHEAD) << lanes;
+        if !(LEAST..1 << 30).contains(&count) || alone {
             return None;
         }
         let chunks = Self {
@@ -120,7 +123,8 @@ pub(crate) struct Output {
     pub first: bool,
     /// Its number among all.
     pub number: usize,
-    /// Its place in the plane.
+    /// Its plane, and its place there.
+    pub plane: u32,
     pub row: u32,
     pub column: u32,
 }
@@ -165,5 +169,5 @@ pub(crate) unsafe fn for_each<T: Lanes>(
         });
         next += AHEAD << chunks.lanes;
     }
-    Output { first: there & (lane == 0), number: number as usize, row, column }
+    Output { first: there & (lane == 0), number: number as usize, plane, row, column }
 }

@@ -25,6 +25,10 @@ const ROWS: usize = 2;
 const VECTOR: u32 = 4;
 /// Columns of a patch of inputs.
 const PIXELS: usize = 2;
+/// Rows of a thread of a kernel that works out something before it begins; of as good ones the first.
+const WEIGHTED_ROWS: [u32; 4] = [4, 3, 5, 6];
+/// Its blocks that an H100 or H200 has room for: six on each of 132 multiprocessors.
+const AT_ONCE: u64 = 6 * 132;
 /// Channels of a patch.
 const LANES: usize = VECTOR as usize;
 
@@ -71,10 +75,21 @@ impl Patches {
     }
 
     /// Over the outputs, of so many channels, for kernels that work out something before they begin: more rows a thread. Of `f32`, by
-    /// small blocks.
+    /// small blocks, and as many rows as leave the last of them the least to do alone.
     pub fn of_weighted_outputs(window: &Window<Nhwc>, channels: u32) -> Option<(Self, [u32; 3], [u32; 3])> {
-        let (rows, smaller) = if channels == VECTOR { (4, 2) } else { (3, 1) };
-        Self::new(window, window.output, channels, rows, [MOST_COLUMNS / smaller, THREADS / smaller])
+        let by = |rows, smaller| {
+            Self::new(window, window.output, channels, rows, [MOST_COLUMNS / smaller, THREADS / smaller])
+        };
+        if channels != VECTOR {
+            return by(3, 1);
+        }
+        // What comes before the first row takes about as long as a row.
+        let takes = |grid: [u32; 3], rows: u32| {
+            let blocks = grid.into_iter().map(u64::from).fold(1, u64::saturating_mul);
+            blocks.div_ceil(AT_ONCE).saturating_mul(u64::from(rows + 1))
+        };
+        let ways = WEIGHTED_ROWS.into_iter().filter_map(|rows| by(rows, 2).map(|way| (takes(way.1, rows), way)));
+        ways.min_by_key(|(takes, _)| *takes).map(|(_, way)| way)
     }
 
     /// Over the inputs, of so many channels.

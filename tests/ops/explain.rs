@@ -147,8 +147,8 @@ fn says_once() -> Outcome {
          over 9x8 row-major: by bands of rows in shared memory, of a size compiled in, two columns a thread: rows are a \
          multiple of four"
             .to_owned(),
-        "max_pool_forward_warp_f32_u8 grid 6 block 256: window 9x9 stride 9x9 padding 0x0 dilation 1x1 over 9x9 row-major: a \
-         warp an output, or several: the window is large, and outputs are few, or it is very large and a band of rows has no room"
+        "max_pool_forward_warp_f32_u8 grid 1 block 256: window 9x9 stride 9x9 padding 0x0 dilation 1x1 over 9x9 row-major: a \
+         warp an output, or several: the window is large, and outputs are few, or a band of rows has no room for it"
             .to_owned(),
         "max_pool_forward_wholes_f32 grid 1 block 128 shared 25104 bytes: window 7x7 stride 7x7 padding 0x0 dilation 1x1 over 7x7 \
          row-major: a thread a whole plane, which is in shared memory: the window is the plane, and small"

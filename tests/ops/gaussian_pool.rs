@@ -16,6 +16,7 @@ mod few;
 mod global;
 mod huge;
 mod lanes;
+mod large;
 mod lines;
 mod meshes;
 mod nan;
@@ -181,6 +182,7 @@ fn gpu_cases() -> Vec<Case> {
         few::cases(),
         direct::cases(),
         global::cases(),
+        large::cases(),
     ];
     [vec![listed], of_kernels.into()].concat().concat()
 }

@@ -101,7 +101,10 @@ fn chosen() -> Vec<Case> {
         Case { shape: [1, 2, 24, 30], window: Window::new([11, 10]).stride([3, 3]).padding([5, 5]) },
         Case { shape: [2, 2, 14, 15], window: Window::new([6, 7]).stride([3, 3]) },
     ]);
-    cases.extend([patched(), by_vectors()].concat().into_iter().map(|(shape, window)| Case { shape, window }));
+    // A thread a plane, in more than a block.
+    cases.push(Case { shape: [65, 2, 7, 7], window: Window::new([7, 7]) });
+    let others = [patched(), by_vectors(), by_chunks()].concat();
+    cases.extend(others.into_iter().map(|(shape, window)| Case { shape, window }));
     cases
 }
 
@@ -400,7 +403,8 @@ fn edge_values(device: &Device) -> Outcome {
 /// Means of elements whose squares are no floats any more, in some windows of an image and in all.
 fn scales<T: Real>(gpu: &Device) -> Outcome {
     let large = ([1, 8, 40, 44], Window::new([16, 17]).stride([5, 5]));
-    for (shape, window) in [patched(), by_vectors(), vec![large]].concat() {
+    let whole = ([65, 2, 7, 7], Window::new([7, 7]));
+    for (shape, window) in [patched(), by_vectors(), by_chunks(), vec![large, whole]].concat() {
         let values: Vec<f64> = normal(5, shape.iter().product());
         for scales in [[-70, -70], [55, 55], [100, 100], [0, -120], [90, -30]] {
             let values = values.iter().enumerate().map(|(i, v)| T::of(v * 2f64.powi(scales[i / 7 % 2])));

@@ -299,6 +299,9 @@ pub fn patched() -> Vec<([usize; 4], Window)> {
         ([2, 1, 257, 5], Window::new([257, 5])),
         ([1, 2, 75, 33], Window::new([70, 33]).stride([40, 3]).padding([3, 1])),
         ([1, 1, 40, 87], Window::new([17, 31]).stride([5, 7])),
+        // The same, of channels that are last: more than lanes, and lanes that are no power of two.
+        ([1, 35, 21, 9], Window::new([13, 5]).stride([4, 3]).padding([6, 2])),
+        ([1, 5, 75, 11], Window::new([70, 9]).stride([40, 3]).padding([3, 1])),
         ([2, 3, 13, 13], Window::new([2, 2]).stride([2, 2]).padding([1, 1])),
         // Windows whole in registers: rows of a multiple of four elements and not, padded by as many too, more than a block, and
         // windows that end past the image.

@@ -271,12 +271,12 @@ pub unsafe fn avg_pool_forward_apart<T: Storage, const SIZE: u32>(
 /// As [`avg_pool_forward`], [a warp an output, or several](crate::warps).
 ///
 /// # Safety
-/// The module's, but for the tiling; `warps` are over the window's outputs, with the launch's grid and block.
+/// The module's, but for the tiling; `warps` are over the window's outputs, with the launch's grid, block and shared memory.
 #[kernel(max_threads = warps::THREADS, instances(T = [f32, f16, bf16]))]
 pub unsafe fn avg_pool_forward_warp<T: Storage>(
     x: Global<T>,
     y: GlobalMut<T>,
-    window: Window<Nchw>,
+    window: Window<Nhwc>,
     divisor: Divisor,
     warps: Warps,
 ) {
@@ -284,7 +284,7 @@ pub unsafe fn avg_pool_forward_warp<T: Storage>(
     let mut sum = 0.0;
     // SAFETY: the output exists; all threads come to where they wait.
     unsafe {
-        let x = x.offset(window.input_plane(thread::block_idx_x()));
+        let x = x.offset(window.input_plane(output.plane));
         warps::for_each(x, &window, &warps, &output, 0.0, |value, _, _| sum += value);
         let add =
             |[own, _]: [u32; 2], [other, _]: [u32; 2]| [(f32::from_bits(own) + f32::from_bits(other)).to_bits(), 0];

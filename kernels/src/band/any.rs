@@ -11,7 +11,7 @@ use cuda_std::prelude::*;
 use super::choice::{Costs, MOST_BYTES, Weights};
 use super::groups::reached;
 use super::{BandLaunch, Bands, Block, Span, THREADS, least, staged_bytes};
-use crate::window::{Covering, Divider, Nchw, Window};
+use crate::window::{Covering, Divider, Nchw, Order, Window};
 
 /// Numbers of bands of a plane that are tried.
 const MOST_TRIED: u32 = 4096;
@@ -181,7 +181,7 @@ impl Phases {
 
 /// The steps of a window along one axis that are inside the image: from the first that is to that which is not.
 #[device_inline]
-pub(crate) fn steps_inside(window: &Window<Nchw>, axis: usize, output: u32) -> [u32; 2] {
+pub(crate) fn steps_inside<L: Order>(window: &Window<L>, axis: usize, output: u32) -> [u32; 2] {
     let begin = output * window.stride[axis];
     let first = window.padding[axis].saturating_sub(begin);
     let end = window.input[axis] + window.padding[axis] - begin;

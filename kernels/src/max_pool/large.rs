@@ -10,7 +10,7 @@ use crate::chunks::{self, Chunks};
 use crate::vectors::Lanes;
 use crate::warps::{self, Warps};
 use crate::wholes;
-use crate::window::{Divider, Nchw, Position, Window};
+use crate::window::{Divider, Nchw, Nhwc, Position, Window};
 
 /// As [`max_pool_forward`](super::max_pool_forward), by [bands](crate::band), for windows of any size without dilation: the
 /// maxima of the windows' columns, [going down](crate::band::groups), and of these the maxima. Windows are `STRIDE` apart and of
@@ -114,13 +114,13 @@ pub unsafe fn max_pool_forward_columns<T: Storage, P: Position, const STRIDE: us
 /// As [`max_pool_forward`](super::max_pool_forward), [a warp an output, or several](crate::warps).
 ///
 /// # Safety
-/// The module's, but for the tiling; `warps` are over the window's outputs, with the launch's grid and block.
+/// The module's, but for the tiling; `warps` are over the window's outputs, with the launch's grid, block and shared memory.
 #[kernel(max_threads = warps::THREADS, instances(T = [f32, f16, bf16], P = [u8, u16]))]
 pub unsafe fn max_pool_forward_warp<T: Storage, P: Position>(
     x: Global<T>,
     y: GlobalMut<T>,
     indices: Option<GlobalMut<P>>,
-    window: Window<Nchw>,
+    window: Window<Nhwc>,
     warps: Warps,
 ) {
     let output = warps.output(&window);
@@ -128,7 +128,7 @@ pub unsafe fn max_pool_forward_warp<T: Storage, P: Position>(
     let mut best = Maximum::of_nothing(i * window.size[1] + j);
     // SAFETY: the output exists; all threads come to where they wait.
     unsafe {
-        let x = x.offset(window.input_plane(thread::block_idx_x()));
+        let x = x.offset(window.input_plane(output.plane));
         warps::for_each(x, &window, &warps, &output, f32::NEG_INFINITY, |value, i, j| {
             best = best.or_earlier(Maximum { value, position: i * window.size[1] + j });
         });

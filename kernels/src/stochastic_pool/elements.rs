@@ -9,7 +9,7 @@ use crate::elementwise::get;
 use crate::window::{Nchw, Order, Window};
 
 /// Sums as far from 1 as this, or further, are brought nearer by as much: all are above 2⁻¹⁵⁰ and below 2¹²⁸.
-pub(super) const FAR: f32 = (1u64 << 63) as f32;
+const FAR: f32 = (1u64 << 63) as f32;
 
 /// How the elements of a window are weighed. The sum is finite.
 #[derive(Clone, Copy)]

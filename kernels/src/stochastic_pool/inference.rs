@@ -12,7 +12,10 @@ use crate::band::groups::{across, down, reached};
 use crate::band::meshes::{Left, Meshes};
 use crate::band::slide::{slide, stage};
 use crate::band::{self, Bands, Staged, inputs_of};
+use crate::chunks::{self, Chunks};
 use crate::vectors::{self, Lanes, Place, Vectors, Words, lanes};
+use crate::warps::{self, Warps};
+use crate::wholes;
 use crate::window::{FEWER_BLOCKS, Nchw, Nhwc, Order, Pixel, THREADS, Tiling, Window};
 
 /// `y = sum p_i a_i`.
@@ -203,5 +206,81 @@ pub unsafe fn stochastic_pool_inference_meshes<T: Storage, const GROUPS: usize>(
             let mean = sums.mean_of(&Elements { window, source, row: output.row, column: output.column });
             y.store(output.number, T::from_f32(mean));
         });
+    }
+}
+
+/// As [`stochastic_pool_inference`], [a warp an output, or several](crate::warps).
+///
+/// # Safety
+/// The module's, but for the tiling; `warps` are over the window's outputs, with the launch's grid, block and shared memory.
+#[kernel(max_threads = warps::THREADS, instances(T = [f32, f16, bf16]))]
+pub unsafe fn stochastic_pool_inference_warp<T: Storage>(
+    x: Global<T>,
+    y: GlobalMut<T>,
+    window: Window<Nhwc>,
+    warps: Warps,
+) {
+    let output = warps.output(&window);
+    let mut sums = Sums::NONE;
+    // SAFETY: the output exists; all threads come to where they wait.
+    unsafe {
+        let x = x.offset(window.input_plane(output.plane));
+        warps::for_each(x, &window, &warps, &output, 0.0, |value, _, _| sums = sums.and(value));
+        let words = |Sums { sum, squares }: Sums| [sum.to_bits(), squares.to_bits()];
+        let of = |words: [u32; 2]| {
+            let [sum, squares] = words.map(f32::from_bits);
+            Sums { sum, squares }
+        };
+        let sums = of(warps.joined(words(sums), |own, other| words(of(own).with(of(other)))));
+        if output.first {
+            let source = InMemory { x, window, channel: output.channel };
+            let mean = sums.mean_of(&Elements { window, source, row: output.row, column: output.column });
+            y.store(output.number, T::from_f32(mean));
+        }
+    }
+}
+
+/// As [`stochastic_pool_inference`], of [whole small planes](crate::wholes).
+///
+/// # Safety
+/// The module's, but for the tiling; the window is such; `x` begins at a multiple of 16 bytes, and the launch is
+/// [`wholes::launch`]'s.
+#[kernel(block = wholes::BLOCK, instances(T = [f32, f16, bf16]))]
+pub unsafe fn stochastic_pool_inference_wholes<T: Storage>(x: Global<T>, y: GlobalMut<T>, window: Window<Nchw>) {
+    let mut sums = Sums::NONE;
+    // SAFETY: the caller's; the plane exists, and has one output.
+    unsafe {
+        if let Some(plane) = wholes::for_each(x, &window, |value, _| sums = sums.and(value)) {
+            let source = InMemory { x: x.offset(window.input_plane(plane as u32)), window, channel: 0 };
+            let mean = sums.mean_of(&Elements { window, source, row: 0, column: 0 });
+            y.store(plane, T::from_f32(mean));
+        }
+    }
+}
+
+/// As [`stochastic_pool_inference`], by [chunks](crate::chunks).
+///
+/// # Safety
+/// The module's, but for the tiling; `x` begins at a multiple of 16 bytes; `chunks` are the window's, with the launch's grid.
+#[kernel(block = chunks::BLOCK, instances(T = [f32, f16, bf16]))]
+pub unsafe fn stochastic_pool_inference_chunks<T: Lanes>(
+    x: Global<T>,
+    y: GlobalMut<T>,
+    window: Window<Nchw>,
+    chunks: Chunks,
+) {
+    let mut sums = Sums::NONE;
+    // SAFETY: the caller's; the output exists.
+    unsafe {
+        let output = chunks::for_each(x, &window, &chunks, 0.0, |value, _| sums = sums.and(value));
+        let sums = chunks.joined(sums, |own: Sums, step| {
+            let [sum, squares] = [own.sum, own.squares].map(|sum| warp::shuffle_xor(sum, step));
+            own.with(Sums { sum, squares })
+        });
+        if output.first {
+            let source = InMemory { x: x.offset(window.input_plane(output.plane)), window, channel: 0 };
+            let mean = sums.mean_of(&Elements { window, source, row: output.row, column: output.column });
+            y.store(output.number, T::from_f32(mean));
+        }
     }
 }

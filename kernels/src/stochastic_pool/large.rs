@@ -11,7 +11,7 @@
 
 use cuda_std::prelude::*;
 
-use super::elements::{FAR, Weights, rectified};
+use super::elements::{Weights, rectified};
 use super::{by_rows, state, uniform};
 use crate::band::BandLaunch;
 use crate::window::{Divider, Nchw, Nhwc, Order, Window};
@@ -139,26 +139,6 @@ pub unsafe fn stochastic_pool_forward_large<T: Storage, L: Order>(
             let (position, value) = share.draw(uniform(seed, offset, index), weights, sum);
             y.store_if(share.exists, output, T::from_f32(value));
             indices.store_if(share.exists, output, position as u16);
-        });
-    }
-}
-
-/// `y = sum p_i a_i`, as [`stochastic_pool_inference`](super::stochastic_pool_inference) of windows that are summed by rows.
-///
-/// # Safety
-/// As [`stochastic_pool_forward_large`]'s.
-#[kernel(block = BLOCK, min_blocks = BLOCKS, instances(T = [f32, f16, bf16], L = [Nchw, Nhwc]))]
-pub unsafe fn stochastic_pool_inference_large<T: Storage, L: Order>(
-    x: Global<T>,
-    y: GlobalMut<T>,
-    window: Window<L>,
-    large: Large,
-) {
-    // SAFETY: the caller's; outputs exist where they are stored.
-    unsafe {
-        for_each_share(x, &window, &large, |output, share: Share<T, L>| {
-            let mean = share.mean();
-            y.store_if(share.exists & (share.taker == 0), output, T::from_f32(mean));
         });
     }
 }
@@ -372,17 +352,6 @@ impl<T: Storage, L: Order> Share<T, L> {
         });
         let (number, value) = drawn;
         ((i + row) * columns + j + number, value)
-    }
-
-    /// `sum p_i a_i`, as [`Elements::mean`](super::elements::Elements::mean).
-    #[device_inline]
-    fn mean(&self) -> f32 {
-        let (weights, sum) = self.weighed();
-        let scale = if sum < 1.0 / FAR { FAR } else { 1.0 };
-        let scale = if sum > FAR { 1.0 / FAR } else { scale };
-        let reciprocal = 1.0 / (sum * scale);
-        let mean = self.total(|x| weights.of(x) * scale * reciprocal * rectified(x));
-        if sum == 0.0 { 0.0 } else { mean }
     }
 }
 

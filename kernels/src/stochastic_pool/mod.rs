@@ -6,9 +6,9 @@
 //! sum, and for the position at which the sum so far passes `u * sum`, with `u` from [`philox`] by the
 //! output's row-major index, which is the same in every layout. The arithmetic is `f32`, one operation after another as on
 //! the CPU, so that both draw the same position. Common windows two apart go four outputs a thread straight from memory, row-major
-//! or with the channels last; other row-major images whose rows have room in shared memory go by [bands](crate::band). Large windows are
-//! summed [by rows](by_rows), for which the threads of a block share them. Inference draws nothing: it goes by the passes that averages
-//! take, with two sums. Backward is [`route`](crate::route)'s.
+//! or with the channels last; other row-major images whose rows have room in shared memory go by [bands](crate::band). Large windows
+//! are summed [by rows](by_rows), for which the threads of a block share them. Inference draws nothing: it goes by the passes that
+//! averages take, with two sums. Backward is [`route`](crate::route)'s.
 //!
 //! Bound by memory in 32 bits: reads each input, the second time from the cache or not at all, and writes an element and one or two
 //! bytes for each output. In 16 bits bound by the products of the random numbers (docs/perf/log.md).

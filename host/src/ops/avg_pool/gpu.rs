@@ -120,13 +120,11 @@ impl<T: Real> OnGpu for Forward<'_, T> {
                         // SAFETY: as below; the chunks are the window's, and the grid theirs.
                         return unsafe { gpu.launch(LaunchDims::new(blocks, chunks::BLOCK), forward) };
                     }
-                    let bands = Bands::of_columns(&window, size_of::<S>(), &[size_of::<f32>()]);
-                    if let Some((warps, launch)) = Warps::new(&window, bands.is_some()) {
-                        let _why = Kernels::Warps.because(&window);
-                        let forward = AvgPoolForwardWarp::<S> { x, y, window, divisor, warps };
-                        // SAFETY: as below; the warps are over the outputs, and the launch theirs.
-                        return unsafe { gpu.launch(band_dims(launch), forward) };
-                    }
+                }
+                let bands = row_major(&window)
+                    .and_then(|window| Bands::of_columns(&window, size_of::<S>(), &[size_of::<f32>()]));
+                let warps = Warps::new(&window.in_order(), bands.is_some());
+                if let (Some(window), None) = (row_major(&window), warps) {
                     for_columns!(window, bands => STRIDE, GROUPS, (bands, launch), {
                         let outputs = Lines::new(window.output);
                         let _why = Kernels::AnyBands.because(&window);
@@ -136,11 +134,17 @@ impl<T: Real> OnGpu for Forward<'_, T> {
                         return unsafe { gpu.launch(band_dims(launch), forward) };
                     });
                 }
-                if let Some((window, vectors, dims, kernels)) = forward_vectors(&window, 1, size_of::<S>()) {
+                if let Some((window, vectors, dims, kernels)) = forward_vectors(&window, 1, size_of::<S>(), warps.as_ref().map(|(_, launch)| launch)) {
                     let _why = kernels.because(&window);
                     let forward = AvgPoolForwardVectors::<S> { x, y, window, divisor, vectors };
                     // SAFETY: as below; the vectors are of the window's outputs, and the launch theirs.
                     return unsafe { gpu.launch(dims, forward) };
+                }
+                if let Some((warps, launch)) = warps {
+                    let _why = Kernels::Warps.because(&window);
+                    let forward = AvgPoolForwardWarp::<S> { x, y, window: window.in_order(), divisor, warps };
+                    // SAFETY: as below; the warps are over the outputs, and the launch theirs.
+                    return unsafe { gpu.launch(band_dims(launch), forward) };
                 }
                 let (tiling, grid, block) = Tiling::new(&window, window.output);
                 let _why = Kernels::General.because(&window);

@@ -6,6 +6,7 @@ mod direct;
 mod few;
 mod global;
 mod lanes;
+mod large;
 mod meshes;
 mod patches;
 mod planes;
@@ -57,6 +58,7 @@ macro_rules! for_layout {
         }
     };
 }
+use for_layout;
 
 impl<T: Real> OnGpu for Forward<'_, T> {
     fn on_gpu(self, gpu: &Gpu) -> Result<()> {
@@ -73,8 +75,14 @@ impl<T: Real> OnGpu for Forward<'_, T> {
         if let Some(direct) = direct::plan(plan, &geometry) {
             return self.direct(gpu, geometry, direct);
         }
+        if let Some(huge) = large::of_huge(plan, &geometry) {
+            return self.by_warps(gpu, geometry, huge);
+        }
         if let Some(apart) = apart::plan(plan, &geometry) {
             return self.apart(gpu, geometry, apart);
+        }
+        if let Some(by_warps) = large::plan(plan, &geometry) {
+            return self.by_warps(gpu, geometry, by_warps);
         }
         let (variances, bytes) = (plan.variances() as u32, T::DTYPE.size() as u32);
         if let Some(by_patches) = patches::forward(plan, &geometry, T::DTYPE) {

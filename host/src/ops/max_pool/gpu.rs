@@ -101,7 +101,7 @@ impl<T: Real> OnGpu for Forward<'_, T> {
                     return unsafe { gpu.launch(dims, forward) };
                 }
                 if let Some(window) = row_major(&window)
-                    && Warps::new(&window, true).is_none()
+                    && Warps::new(&window.in_order(), true).is_none()
                 {
                     for_meshes!(window, size_of::<S>(), [2 3] => GROUPS, (meshes, launch), {
                         let by_size = Divider::new(window.size[1]);
@@ -162,34 +162,37 @@ where
     MaxPoolForwardVectors<'a, S, P>: Launch,
     MaxPoolForward<'a, S, L, P>: Launch,
 {
-    if let Some(window) = row_major(&window) {
-        if let Some((chunks, blocks)) = Chunks::new(&window, size_of::<S>()) {
-            let _why = Kernels::Chunks.because(&window);
-            let forward = MaxPoolForwardChunks::<S, P> { x, y, indices, window, chunks };
-            // SAFETY: as below; the chunks are the window's, and the grid theirs.
-            return unsafe { gpu.launch(LaunchDims::new(blocks, chunks::BLOCK), forward) };
-        }
-        let bands = by_columns(&window, size_of::<S>());
-        if let Some((warps, launch)) = Warps::new(&window, bands.is_some()) {
-            let _why = Kernels::Warps.because(&window);
-            let forward = MaxPoolForwardWarp::<S, P> { x, y, indices, window, warps };
-            // SAFETY: as below; the warps are over the outputs, and the launch theirs.
-            return unsafe { gpu.launch(band_dims(launch), forward) };
-        }
-        if let Some((bands, launch)) = bands {
-            let (outputs, by_size) = (Lines::new(window.output), Divider::new(window.size[1]));
-            let _why = Kernels::AnyBands.because(&window);
-            let forward = MaxPoolForwardColumns::<S, P, 0, 0> { x, y, indices, window, bands, outputs, by_size };
-            // SAFETY: as below; the bands and the lines are the window's, and the launch the bands'.
-            return unsafe { gpu.launch(band_dims(launch), forward) };
-        }
+    if let Some(window) = row_major(&window)
+        && let Some((chunks, blocks)) = Chunks::new(&window, size_of::<S>())
+    {
+        let _why = Kernels::Chunks.because(&window);
+        let forward = MaxPoolForwardChunks::<S, P> { x, y, indices, window, chunks };
+        // SAFETY: as below; the chunks are the window's, and the grid theirs.
+        return unsafe { gpu.launch(LaunchDims::new(blocks, chunks::BLOCK), forward) };
+    }
+    let bands = row_major(&window).and_then(|window| by_columns(&window, size_of::<S>()));
+    let warps = Warps::new(&window.in_order(), bands.is_some());
+    if let (Some(window), Some((bands, launch)), None) = (row_major(&window), bands, warps) {
+        let (outputs, by_size) = (Lines::new(window.output), Divider::new(window.size[1]));
+        let _why = Kernels::AnyBands.because(&window);
+        let forward = MaxPoolForwardColumns::<S, P, 0, 0> { x, y, indices, window, bands, outputs, by_size };
+        // SAFETY: as below; the bands and the lines are the window's, and the launch the bands'.
+        return unsafe { gpu.launch(band_dims(launch), forward) };
     }
     // Of each channel a value and a position.
-    if let Some((window, vectors, dims, kernels)) = forward_vectors(&window, 2, size_of::<S>()) {
+    if let Some((window, vectors, dims, kernels)) =
+        forward_vectors(&window, 2, size_of::<S>(), warps.as_ref().map(|(_, launch)| launch))
+    {
         let _why = kernels.because(&window);
         let forward = MaxPoolForwardVectors::<S, P> { x, y, indices, window, vectors };
         // SAFETY: as below; the vectors are of the window's outputs, and the launch theirs.
         return unsafe { gpu.launch(dims, forward) };
+    }
+    if let Some((warps, launch)) = warps {
+        let _why = Kernels::Warps.because(&window);
+        let forward = MaxPoolForwardWarp::<S, P> { x, y, indices, window: window.in_order(), warps };
+        // SAFETY: as below; the warps are over the outputs, and the launch theirs.
+        return unsafe { gpu.launch(band_dims(launch), forward) };
     }
     let (tiling, grid, block) = Tiling::new(&window, window.output);
     let _why = Kernels::General.because(&window);

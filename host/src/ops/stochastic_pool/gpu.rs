@@ -1,17 +1,20 @@
 use cuda_std::launch::LaunchDims;
 use kernels::band::any::Lines;
 use kernels::band::{Bands, Block};
+use kernels::chunks::{self, Chunks};
 use kernels::patch::Patches;
 use kernels::stochastic_pool::{
     Beside, Fours, Large, ROWS_BLOCK, StochasticPoolAdvance, StochasticPoolForward, StochasticPoolForwardAny,
     StochasticPoolForwardBand, StochasticPoolForwardBeside, StochasticPoolForwardColumns, StochasticPoolForwardFours,
     StochasticPoolForwardLarge, StochasticPoolForwardOctets, StochasticPoolForwardPairs, StochasticPoolForwardPatch,
     StochasticPoolForwardSquares, StochasticPoolForwardTwos, StochasticPoolInference, StochasticPoolInferenceAny,
-    StochasticPoolInferenceBand, StochasticPoolInferenceColumns, StochasticPoolInferenceFours,
-    StochasticPoolInferenceLarge, StochasticPoolInferenceMeshes, StochasticPoolInferenceOctets,
-    StochasticPoolInferencePatch, StochasticPoolInferenceSquares, StochasticPoolInferenceVectors, TWOS_BLOCK, Twos,
-    by_rows, sums_of_rows,
+    StochasticPoolInferenceBand, StochasticPoolInferenceChunks, StochasticPoolInferenceColumns,
+    StochasticPoolInferenceFours, StochasticPoolInferenceMeshes, StochasticPoolInferenceOctets,
+    StochasticPoolInferencePatch, StochasticPoolInferenceSquares, StochasticPoolInferenceVectors,
+    StochasticPoolInferenceWarp, StochasticPoolInferenceWholes, TWOS_BLOCK, Twos, sums_of_rows,
 };
+use kernels::warps::Warps;
+use kernels::wholes;
 use kernels::window::{Nchw, Nhwc, Tiling};
 
 use super::{Advance, Forward, Inference};
@@ -22,9 +25,6 @@ use crate::ops::window::{
     forward_vectors, row_major,
 };
 use crate::{Layout, Real, Result};
-
-/// Threads of a launch by vectors, so few that large windows go by their rows instead: 64 windows of 255×255 take half as long.
-const FEW_THREADS: u64 = 1 << 15;
 
 /// Runs a block, which returns, with the size of a row-major window as a constant and what a launch by fours of a row
 /// takes, if there are kernels for such.
@@ -253,14 +253,26 @@ impl<T: Real> OnGpu for Inference<'_, T> {
                     // SAFETY: as below; the window is such.
                     return unsafe { gpu.launch(band_dims(launch), mean) };
                 });
-                for_meshes!(window, size_of::<S>(), [1 2 3] => GROUPS, (meshes, launch), {
-                    let _why = Kernels::Meshes.because(&window);
-                    let mean = StochasticPoolInferenceMeshes::<S, GROUPS> { x, y, window, meshes };
-                    // SAFETY: as below; the meshes are the window's, which is such, and the launch theirs.
-                    return unsafe { gpu.launch(band_dims(launch), mean) };
-                });
-                // Large windows that share nothing go by their rows.
-                if !by_rows(window.size) || (0..2).any(|axis| window.size[axis] > window.stride[axis]) {
+                if let Some((blocks, shared)) = wholes::launch(&window, size_of::<S>()) {
+                    let _why = Kernels::Wholes.because(&window);
+                    let mean = StochasticPoolInferenceWholes::<S> { x, y, window };
+                    let dims = LaunchDims::new(blocks, wholes::BLOCK).with_shared(shared);
+                    // SAFETY: as below; the window is such, and the launch its own.
+                    return unsafe { gpu.launch(dims, mean) };
+                }
+                if let Some((chunks, blocks)) = Chunks::new(&window, size_of::<S>()) {
+                    let _why = Kernels::Chunks.because(&window);
+                    let mean = StochasticPoolInferenceChunks::<S> { x, y, window, chunks };
+                    // SAFETY: as below; the chunks are the window's, and the grid theirs.
+                    return unsafe { gpu.launch(LaunchDims::new(blocks, chunks::BLOCK), mean) };
+                }
+                if Warps::new(&window.in_order(), true).is_none() {
+                    for_meshes!(window, size_of::<S>(), [1 2 3] => GROUPS, (meshes, launch), {
+                        let _why = Kernels::Meshes.because(&window);
+                        let mean = StochasticPoolInferenceMeshes::<S, GROUPS> { x, y, window, meshes };
+                        // SAFETY: as below; the meshes are the window's, which is such, and the launch theirs.
+                        return unsafe { gpu.launch(band_dims(launch), mean) };
+                    });
                     let bands = Bands::of_columns(&window, size_of::<S>(), &[2 * size_of::<f32>()]);
                     for_columns!(window, bands => STRIDE, GROUPS, (bands, launch), {
                         let outputs = Lines::new(window.output);
@@ -279,21 +291,21 @@ impl<T: Real> OnGpu for Inference<'_, T> {
                     // SAFETY: as below; the geometry fits.
                     return unsafe { gpu.launch(LaunchDims::new(grid, block), mean) };
                 });
-                if let Some((window, vectors, dims, kernels)) = forward_vectors(&window, 2, size_of::<S>())
-                    && !(by_rows(window.size) && dims.blocks() * u64::from(dims.threads()) < FEW_THREADS)
-                {
+            }
+            for_order!(self.windows.layout => L, {
+                let window = self.windows.launch::<L>(OP)?;
+                let warps = Warps::new(&window.in_order(), false);
+                let launch = warps.as_ref().map(|(_, launch)| launch);
+                if let Some((window, vectors, dims, kernels)) = forward_vectors(&window, 2, size_of::<S>(), launch) {
                     let _why = kernels.because(&window);
                     let mean = StochasticPoolInferenceVectors::<S> { x, y, window, vectors };
                     // SAFETY: as below; the vectors are of the window's outputs, and the launch theirs.
                     return unsafe { gpu.launch(dims, mean) };
                 }
-            }
-            for_order!(self.windows.layout => L, {
-                let window = self.windows.launch::<L>(OP)?;
-                if let Some((large, launch)) = Large::new(&window) {
-                    let _why = Kernels::Rows.because(&window);
-                    let mean = StochasticPoolInferenceLarge::<S, L> { x, y, window, large };
-                    // SAFETY: as below; the window is such, and the launch its own.
+                if let Some((warps, launch)) = warps {
+                    let _why = Kernels::Warps.because(&window);
+                    let mean = StochasticPoolInferenceWarp::<S> { x, y, window: window.in_order(), warps };
+                    // SAFETY: as below; the warps are over the outputs, and the launch theirs.
                     return unsafe { gpu.launch(band_dims(launch), mean) };
                 }
                 let (tiling, grid, block) = Tiling::new(&window, window.output);

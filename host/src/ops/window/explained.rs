@@ -68,7 +68,7 @@ impl Kernels {
                     "by bands of rows in shared memory, which have room; the size has no kernel of its own"
                 }
                 Self::Warps => {
-                    "a warp an output, or several: the window is large, and outputs are few, or it is very large and a band of rows has no room"
+                    "a warp an output, or several: the window is large, and outputs are few, or a band of rows has no room for it"
                 }
                 Self::Chunks => "lanes of a warp share a window, whose rows are whole chunks of 16 bytes",
                 Self::Wholes => "a thread a whole plane, which is in shared memory: the window is the plane, and small",

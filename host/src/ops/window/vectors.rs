@@ -1,6 +1,7 @@
 //! Launches of two kinds that pooling ops share: by meshes of a row-major window, and by vectors of channels.
 
 use cuda_std::launch::LaunchDims;
+use kernels::band::BandLaunch;
 use kernels::vectors::{Plan, Vectors};
 use kernels::window::{Nhwc, Order, Window};
 
@@ -39,14 +40,24 @@ macro_rules! for_vectors {
 }
 pub(crate) use for_vectors;
 
-/// A forward launch by vectors, of threads that find so many words for each channel: the vectors, the dimensions, and its name.
+/// Threads of a launch by vectors, at least, that warps do not take the place of.
+const ENOUGH_THREADS: u64 = 1 << 15;
+
+/// A forward launch by vectors, of threads that find so many words for each channel: the vectors, the dimensions, and its name. None
+/// where it has few threads and the launch by `warps`, if there is one, more than twice as many.
 pub(crate) fn forward_vectors<L: Order>(
     window: &Window<L>,
     words: u32,
     bytes: usize,
+    warps: Option<&BandLaunch>,
 ) -> Option<(Window<Nhwc>, Vectors, LaunchDims, Kernels)> {
     let window = channels_last(window)?;
     let plan = Plan::forward(&window, bytes)?;
     let dims = LaunchDims::new(plan.blocks, plan.threads).with_shared(plan.shared_bytes(words, bytes));
+    let threads = dims.blocks() * u64::from(dims.threads());
+    let of_warps = warps.map_or(0, |launch| launch.grid.into_iter().chain(launch.block).map(u64::from).product());
+    if threads < ENOUGH_THREADS && 2 * threads < of_warps {
+        return None;
+    }
     Some((window, plan.vectors, dims, if plan.slices > 1 { Kernels::Slices } else { Kernels::Vectors }))
 }
