@@ -32,10 +32,9 @@ const MOST_BLOCKS: u32 = 65_535;
 const LARGE: u64 = 64;
 /// Positions from which on that is so whatever the outputs: of smaller windows, neighbouring threads find the same elements in the cache.
 const VERY_LARGE: u64 = 1024;
-/// Threads that a GPU has room for, about: with as many outputs each may have a thread.
-const ENOUGH: u64 = 1 << 18;
-/// The same with the channels last, where neighbouring threads read neighbouring elements: memory is busy with fewer.
-const ENOUGH_OF_CHANNELS: u64 = 1 << 15;
+/// Outputs that are few, at most, and warps for these: what shares elements, or needs no shuffles, takes more of them in less time.
+const MOST_OUTPUTS: u64 = 1 << 17;
+const MOST_EACH: u64 = 1 << 14;
 /// Warps that are enough for memory to be busy: sixteen of each multiprocessor of an H100 or H200.
 const ENOUGH_WARPS: u64 = 1 << 11;
 
@@ -73,9 +72,9 @@ impl Warps {
         let outputs = of_plane.checked_mul(window.planes).filter(|&outputs| outputs < 1 << 31)?;
         let [rows, columns] = window.size;
         let positions = u64::from(rows) * u64::from(columns);
-        let enough = if window.channels == 1 { ENOUGH } else { ENOUGH_OF_CHANNELS };
-        let few = u64::from(outputs) * u64::from(window.channels) < enough;
         let mut channels = window.channels.min(warp::WARP_SIZE);
+        let each = u64::from(outputs) * u64::from(window.channels.div_ceil(channels));
+        let few = each < MOST_EACH && u64::from(outputs) * u64::from(window.channels) < MOST_OUTPUTS;
         let (mut chunks, mut beside, mut below, mut together);
         // Where all warps of a block are too few, fewer channels a warp.
         loop {

@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 
 from ferrolayer.__main__ import main  # noqa: E402
 from ferrolayer.bench import products, report, rows, shapes  # noqa: E402
-from ferrolayer.bench.cases import Case, cases, layouts, passes, sizes  # noqa: E402
+from ferrolayer.bench.cases import Case, cases, layouts, passes, random_cases, sizes  # noqa: E402
 from ferrolayer.bench.rows import Machine, Row, Times  # noqa: E402
 
 FIELDS = {
@@ -349,6 +349,15 @@ def test_a_sweep_is_of_many_geometries() -> None:
     assert {case.shape[0] for case in pooled} >= {1, 256}
     assert {case.options["kernel"][0] for case in pooled} >= {2, 3, 5, 7, 16, 32}
     assert any(case.options["kernel"] == list(case.shape[2:]) for case in pooled), "global"
+
+
+def test_random_cases_are_the_same_each_time_and_have_outputs() -> None:
+    found = [case for op in ("prelu", "max_pool", "gaussian_pool") for case in random_cases(op, 200)]
+    assert found == [case for op in ("prelu", "max_pool", "gaussian_pool") for case in random_cases(op, 200)]
+    assert len(found) == 600 and len({(case.op, case.shape, case.label) for case in found}) > 550
+    for case in found:
+        assert min(case.output_shape) > 0 and 1 << 13 <= math.prod(case.shape) <= 1 << 25, case
+    assert random_cases("relu", 5) == random_cases("dense", 5) == []
 
 
 def test_targets_are_for_their_rows_alone() -> None:

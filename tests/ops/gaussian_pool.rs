@@ -11,6 +11,7 @@ use crate::support::*;
 
 mod correlate;
 mod direct;
+mod elements;
 mod errors;
 mod few;
 mod global;
@@ -183,6 +184,7 @@ fn gpu_cases() -> Vec<Case> {
         direct::cases(),
         global::cases(),
         large::cases(),
+        elements::cases(),
     ];
     [vec![listed], of_kernels.into()].concat().concat()
 }

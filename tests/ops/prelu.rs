@@ -187,6 +187,8 @@ fn matches_cpu<T: Real, A: ParameterOf<T>>(gpu: &Device) -> Outcome {
         (vec![3, 2, 31, 33], 2),
         (vec![700, 3, 7], 3),
         (vec![700, 4, 7], 4),
+        (vec![9, 5, 8, 9], 5),
+        (vec![70, 3, 15, 15], 3),
         // Planes in parts.
         (vec![3, 2, 5003], 2),
         (vec![2, 3, 48, 48], 3),

@@ -246,6 +246,9 @@ pub fn by_chunks() -> Vec<([usize; 4], Window)> {
         ([1, 1, 31, 72], window([30, 24], [1, 24])),
         ([7, 3, 5, 40], window([5, 16], [5, 24])),
         ([1, 2, 17, 32], window([16, 32], [1, 1])),
+        // Whole planes in shared memory that lanes share, more than a block of them, of rows that are no chunks in 16 bits and in none.
+        ([13, 37, 14, 14], window([14, 14], [14, 14])),
+        ([7, 35, 19, 23], window([19, 23], [1, 1])),
     ]
 }
 

@@ -13,7 +13,7 @@ use crate::patch::{self, Patches};
 use crate::pieces::{self, Pieces, Planes, columns};
 use crate::vectors::Lanes;
 use crate::warps::{self, Warps};
-use crate::wholes;
+use crate::wholes::{self, Wholes};
 use crate::window::{FEWER_BLOCKS, MIN_BLOCKS, Nchw, Nhwc, Order, Pixel, THREADS, Tiling, Window};
 
 /// # Safety
@@ -297,19 +297,21 @@ pub unsafe fn avg_pool_forward_warp<T: Storage>(
 /// As [`avg_pool_forward`], of [whole small planes](crate::wholes).
 ///
 /// # Safety
-/// The module's, but for the tiling; the window is such; `x` begins at a multiple of 16 bytes, and the launch is
-/// [`wholes::launch`]'s.
+/// The module's, but for the tiling; the window is such; `x` begins at a multiple of 16 bytes, and the launch is that of `wholes`.
 #[kernel(block = wholes::BLOCK, instances(T = [f32, f16, bf16]))]
 pub unsafe fn avg_pool_forward_wholes<T: Storage>(
     x: Global<T>,
     y: GlobalMut<T>,
     window: Window<Nchw>,
     divisor: Divisor,
+    wholes: Wholes,
 ) {
     let mut sum = 0.0;
     // SAFETY: the caller's; the plane exists, and has one output.
     unsafe {
-        if let Some(plane) = wholes::for_each(x, &window, |value, _| sum += value) {
+        let plane = wholes::for_each(x, &window, wholes, |value, _| sum += value);
+        let sum = wholes.joined(sum, |sum: f32, step| sum + warp::shuffle_xor(sum, step));
+        if let Some(plane) = plane {
             let of = divisor.of(divisor.counted(&window, 0, 0), divisor.counted(&window, 1, 0));
             y.store(plane, T::from_f32(sum / of));
         }

@@ -2,7 +2,8 @@
 //! element a thread, or backward a cell of elements: for channels that are no whole vectors, and backward for a few planes that follow
 //! each other, which are images of one channel.
 //!
-//! Launch: as [`Tiling`] lays threads: forward over outputs; backward over inputs, or, of windows two apart, over cells of 2×2 inputs.
+//! Launch: as [`Tiling`] lays threads: forward over outputs; backward over inputs, of windows two apart over cells of 2×2 of them, and of
+//! windows one apart as forward, which it is of the window turned round.
 //! A thread's first loads, and those of the parameters before them, are on their way before two threads of the block compute the
 //! weights along each axis.
 //!
@@ -29,7 +30,7 @@ const MIN_BLOCKS: u32 = 8;
 /// Elements of an image, at most.
 pub const MOST_ELEMENTS: u64 = 1 << 30;
 
-/// `y` = `x` pooled by one Gaussian.
+/// `y` = `x` pooled by one Gaussian, plus `beta * y`. Backward, of windows one apart, it is the pooling of `dy` by the window `turned` round.
 ///
 /// # Safety
 /// The parent module's. `x` and `y` are what `window` says, whose windows are `SIZE` by `SIZE` and whose images have at most [`MOST_ELEMENTS`];
@@ -41,6 +42,8 @@ pub unsafe fn gaussian_pool_forward_few<T: Storage, const SIZE: usize>(
     mean: Global<f32>,
     var: Global<f32>,
     y: GlobalMut<T>,
+    beta: f32,
+    turned: u32,
     variances: u32,
     window: Window<Nhwc>,
     tiling: Tiling,
@@ -79,7 +82,11 @@ pub unsafe fn gaussian_pool_forward_few<T: Storage, const SIZE: usize>(
     // SAFETY: the caller's; written a barrier ago.
     let [by_y, by_x] = unsafe {
         let weights = put_weights(SIZE as u32, |axis| if axis == 0 { shapes[0] } else { shapes[1] });
-        [weights.load4(0).to_array(), weights.load4(4).to_array()]
+        [weights.load4(0).to_array(), weights.load4(4).to_array()].map(|along: [f32; 4]| {
+            let last = SIZE - 1;
+            let of = |i: usize| if turned != 0 && i <= last { along[last - i] } else { along[i] };
+            [of(0), of(1), of(2)]
+        })
     };
     if !there {
         return;
@@ -92,7 +99,7 @@ pub unsafe fn gaussian_pool_forward_few<T: Storage, const SIZE: usize>(
             total = float::fma(by_y[I], sum, total);
         } });
         // SAFETY: the output exists.
-        unsafe { y.store((row * window.output_line() as u32 + place) as usize, T::from_f32(total)) };
+        unsafe { put(y, (row * window.output_line() as u32 + place) as usize, total, beta) };
         let Some(next) = rows.next() else { break };
         row = next;
         inputs = load(row);
@@ -185,13 +192,12 @@ pub fn cells(window: &Window<Nhwc>) -> [u32; 2] {
     [0, 1].map(|axis| (window.input[axis] - 1 + window.padding[axis]) / 2 + 1 - window.padding[axis] / 2)
 }
 
-/// `dx = sum over windows that cover the pixel of weight * dy + beta * dx`, of which `OVER` along each axis, at most, cover one; more
-/// than one only where windows are `STRIDE` apart.
+/// `dx = weight * dy + beta * dx` of the window over the pixel, of windows that do not overlap.
 ///
 /// # Safety
 /// As [`gaussian_pool_forward_few`]'s, of `dy` and `dx`; `tiling` is over the inputs; `covering` is the window's.
-#[kernel(max_threads = FEW_BLOCK, min_blocks = MIN_BLOCKS, instances(T = [f32, f16, bf16], (SIZE, OVER, STRIDE) = [(2, 1, 2), (2, 2, 1), (3, 1, 3), (3, 3, 1)]))]
-pub unsafe fn gaussian_pool_backward_few<T: Storage, const SIZE: usize, const OVER: usize, const STRIDE: u32>(
+#[kernel(max_threads = FEW_BLOCK, min_blocks = MIN_BLOCKS, instances(T = [f32, f16, bf16], SIZE = [2, 3]))]
+pub unsafe fn gaussian_pool_backward_few<T: Storage, const SIZE: u32>(
     dy: Global<T>,
     mean: Global<f32>,
     var: Global<f32>,
@@ -209,71 +215,42 @@ pub unsafe fn gaussian_pool_backward_few<T: Storage, const SIZE: usize, const OV
     let there = plane.is_some() & place.is_some() & row.is_some();
     let (plane, place, mut row) = (plane.unwrap_or(0), place.unwrap_or(0), row.unwrap_or(0));
     let Pixel { column, channel } = tiling.pixel(&window, place);
-    // The last window over an input along an axis, and the input's position there. Those before it are a stride further on in theirs.
+    // The last window that begins before an input along an axis, and the input's position there.
     let last = |axis: usize, input: u32| {
         let padded = input + window.padding[axis];
         let output = covering.last(&window, axis, input);
         (output, padded - output * window.stride[axis])
     };
     let (right, from_left) = last(1, column);
-    let (line, pixel) = (window.output_line() as isize, window.pixel() as isize);
     let load = |down: u32, from_top: u32| {
-        let [row, column] = [down, right].map(|output| output.cast_signed() as isize);
-        let origin = window.output_plane(plane) as isize + row * line + column * pixel + channel as isize;
-        let mut outputs = [[T::from_f32(0.0); OVER]; OVER];
-        unrolled!(I in [0 1 2] {
-            unrolled!(J in [0 1 2] {
-                if I < OVER && J < OVER {
-                    let (i, j) = (I as u32, J as u32);
-                    let covers = (from_top + i * STRIDE < SIZE as u32) & (from_left + j * STRIDE < SIZE as u32);
-                    let exists = (down.wrapping_sub(i) < window.output[0]) & (right.wrapping_sub(j) < window.output[1]);
-                    let at = (origin - I as isize * line - J as isize * pixel).cast_unsigned();
-                    // SAFETY: an output where it is loaded.
-                    outputs[I][J] = unsafe { dy.load_if(there & covers & exists, at, outputs[I][J]) };
-                }
-            });
-        });
-        outputs
+        let covers = (from_top < SIZE) & (from_left < SIZE) & (down < window.output[0]) & (right < window.output[1]);
+        let pixel = right as usize * window.pixel() as usize + channel as usize;
+        let at = window.output_plane(plane) + down as usize * window.output_line() + pixel;
+        // SAFETY: an output where it is loaded.
+        unsafe { dy.load_if(there & covers, at, T::from_f32(0.0)) }
     };
     let (mut down, mut from_top) = last(0, row);
-    let mut outputs = load(down, from_top);
+    let mut output = load(down, from_top);
     // SAFETY: the caller's.
-    let weights = unsafe { put_weights(SIZE as u32, |axis| if axis == 0 { shapes[0] } else { shapes[1] }) };
+    let weights = unsafe { put_weights(SIZE, |axis| if axis == 0 { shapes[0] } else { shapes[1] }) };
     if !there {
         return;
     }
     // Positions past the window's have the weight after its last, which is zero.
     let along = |axis: u32, position: u32| {
-        let mut weights_ = [0.0; OVER];
-        unrolled!(I in [0 1 2] {
-            if I < OVER {
-                let position = position + I as u32 * STRIDE;
-                let position = if position < SIZE as u32 { position } else { SIZE as u32 };
-                // SAFETY: a vector has four elements, written a barrier ago.
-                weights_[I] = unsafe { weights.load(4 * axis + position) };
-            }
-        });
-        weights_
+        let position = if position < SIZE { position } else { SIZE };
+        // SAFETY: a vector has four elements, written a barrier ago.
+        unsafe { weights.load(4 * axis + position) }
     };
     let by_x = along(1, from_left);
     loop {
-        let by_y = along(0, from_top);
-        let mut total = 0.0;
-        unrolled!(I in [0 1 2] {
-            if I < OVER {
-                let mut sum = 0.0;
-                unrolled!(J in [0 1 2] {
-                    if J < OVER { sum = float::fma(by_x[J], outputs[I][J].to_f32(), sum); }
-                });
-                total = float::fma(by_y[I], sum, total);
-            }
-        });
+        let total = along(0, from_top) * (by_x * output.to_f32());
         let input = window.input_plane(plane) + row as usize * window.input_line() + place as usize;
         // SAFETY: the input exists.
         unsafe { put(dx, input, total, beta) };
         let Some(next) = rows.next() else { break };
         row = next;
         (down, from_top) = last(0, row);
-        outputs = load(down, from_top);
+        output = load(down, from_top);
     }
 }

@@ -51,7 +51,7 @@ impl Weights {
     /// # Safety
     /// `parameters` hold the Gaussian, and shared memory is as large as [`shared_bytes`](Self::shared_bytes) says.
     #[device_inline]
-    unsafe fn products(&self, parameters: [Global<f32>; 2], geometry: &Geometry, map: u32) -> Shared<f32> {
+    pub(super) unsafe fn products(&self, parameters: [Global<f32>; 2], geometry: &Geometry, map: u32) -> Shared<f32> {
         let [height, width] = [geometry.axes[0].size, geometry.axes[1].size];
         let products = dynamic_shared::<f32>();
         let (thread, threads) = (thread::thread_idx_x(), thread::block_dim_x());

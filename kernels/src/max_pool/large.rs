@@ -9,7 +9,7 @@ use crate::band::{self, Bands, Staged, inputs_of};
 use crate::chunks::{self, Chunks};
 use crate::vectors::Lanes;
 use crate::warps::{self, Warps};
-use crate::wholes;
+use crate::wholes::{self, Wholes};
 use crate::window::{Divider, Nchw, Nhwc, Position, Window};
 
 /// As [`max_pool_forward`](super::max_pool_forward), by [bands](crate::band), for windows of any size without dilation: the
@@ -145,19 +145,24 @@ pub unsafe fn max_pool_forward_warp<T: Storage, P: Position>(
 /// As [`max_pool_forward`](super::max_pool_forward), of [whole small planes](crate::wholes).
 ///
 /// # Safety
-/// The module's, but for the tiling; the window is such; `x` begins at a multiple of 16 bytes, and the launch is
-/// [`wholes::launch`]'s.
-#[kernel(block = wholes::BLOCK, instances(T = [f32, f16, bf16]))]
-pub unsafe fn max_pool_forward_wholes<T: Storage>(
+/// The module's, but for the tiling; the window is such; `x` begins at a multiple of 16 bytes, and the launch is that of `wholes`.
+#[kernel(block = wholes::BLOCK, instances(T = [f32, f16, bf16], P = [u8, u16]))]
+pub unsafe fn max_pool_forward_wholes<T: Storage, P: Position>(
     x: Global<T>,
     y: GlobalMut<T>,
-    indices: Option<GlobalMut<u8>>,
+    indices: Option<GlobalMut<P>>,
     window: Window<Nchw>,
+    wholes: Wholes,
 ) {
-    let mut best = Maximum::of_nothing(0);
+    let mut best = Maximum::of_nothing(wholes.first());
     // SAFETY: the caller's; the plane exists, and has one output.
     unsafe {
-        if let Some(plane) = wholes::for_each(x, &window, |value, position| best = best.or(value, position)) {
+        let plane = wholes::for_each(x, &window, wholes, |value, position| best = best.or(value, position));
+        let best = wholes.joined(best, |best: Maximum, step| {
+            let (value, position) = (warp::shuffle_xor(best.value, step), warp::shuffle_xor(best.position, step));
+            best.or_earlier(Maximum { value, position })
+        });
+        if let Some(plane) = plane {
             store(y, indices, plane, best);
         }
     }

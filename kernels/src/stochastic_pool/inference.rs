@@ -15,7 +15,7 @@ use crate::band::{self, Bands, Staged, inputs_of};
 use crate::chunks::{self, Chunks};
 use crate::vectors::{self, Lanes, Place, Vectors, Words, lanes};
 use crate::warps::{self, Warps};
-use crate::wholes;
+use crate::wholes::{self, Wholes};
 use crate::window::{FEWER_BLOCKS, Nchw, Nhwc, Order, Pixel, THREADS, Tiling, Window};
 
 /// `y = sum p_i a_i`.
@@ -243,14 +243,20 @@ pub unsafe fn stochastic_pool_inference_warp<T: Storage>(
 /// As [`stochastic_pool_inference`], of [whole small planes](crate::wholes).
 ///
 /// # Safety
-/// The module's, but for the tiling; the window is such; `x` begins at a multiple of 16 bytes, and the launch is
-/// [`wholes::launch`]'s.
+/// The module's, but for the tiling; the window is such; `x` begins at a multiple of 16 bytes, and the launch is that of `wholes`.
 #[kernel(block = wholes::BLOCK, instances(T = [f32, f16, bf16]))]
-pub unsafe fn stochastic_pool_inference_wholes<T: Storage>(x: Global<T>, y: GlobalMut<T>, window: Window<Nchw>) {
+pub unsafe fn stochastic_pool_inference_wholes<T: Storage>(
+    x: Global<T>,
+    y: GlobalMut<T>,
+    window: Window<Nchw>,
+    wholes: Wholes,
+) {
     let mut sums = Sums::NONE;
     // SAFETY: the caller's; the plane exists, and has one output.
     unsafe {
-        if let Some(plane) = wholes::for_each(x, &window, |value, _| sums = sums.and(value)) {
+        let plane = wholes::for_each(x, &window, wholes, |value, _| sums = sums.and(value));
+        let sums = wholes.joined(sums, Sums::with_lane);
+        if let Some(plane) = plane {
             let source = InMemory { x: x.offset(window.input_plane(plane as u32)), window, channel: 0 };
             let mean = sums.mean_of(&Elements { window, source, row: 0, column: 0 });
             y.store(plane, T::from_f32(mean));
@@ -273,10 +279,7 @@ pub unsafe fn stochastic_pool_inference_chunks<T: Lanes>(
     // SAFETY: the caller's; the output exists.
     unsafe {
         let output = chunks::for_each(x, &window, &chunks, 0.0, |value, _| sums = sums.and(value));
-        let sums = chunks.joined(sums, |own: Sums, step| {
-            let [sum, squares] = [own.sum, own.squares].map(|sum| warp::shuffle_xor(sum, step));
-            own.with(Sums { sum, squares })
-        });
+        let sums = chunks.joined(sums, Sums::with_lane);
         if output.first {
             let source = InMemory { x: x.offset(window.input_plane(output.plane)), window, channel: 0 };
             let mean = sums.mean_of(&Elements { window, source, row: output.row, column: output.column });

@@ -44,6 +44,13 @@ impl Sums {
         Self { sum: self.sum + other.sum, squares: self.squares + other.squares }
     }
 
+    /// Of both, of which the lane that is a step away has the other.
+    #[device_inline]
+    pub fn with_lane(self, step: u32) -> Self {
+        let [sum, squares] = [self.sum, self.squares].map(|sum| warp::shuffle_xor(sum, step));
+        self.with(Self { sum, squares })
+    }
+
     /// Of the rows of a window, or the columns.
     #[device_inline]
     pub fn of_all<const SIZE: usize>(all: [Self; SIZE]) -> Self {

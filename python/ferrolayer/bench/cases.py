@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -147,6 +148,44 @@ def layouts(op: str) -> tuple[str, ...]:
 def cases(ops: Sequence[str], *, which: str, cpu: bool = False) -> list[Case]:
     """The cases of these ops: `which` and `cpu` as in `shapes.of`."""
     return [Case(op, shape, options) for op in ops for shape, options in shapes.of(op, which, cpu=cpu)]
+
+
+def random_cases(op: str, count: int, seed: int = 0) -> list[Case]:
+    """So many images and, for pooling, windows on them: what people have, and odd sizes beside it.
+
+    Images of 1 to 2,048 channels and 2^13 to 2^25 elements in all, windows of 2x2 to the whole image, of which at
+    most 130 cover a pixel. None for ops that have no images.
+    """
+    if layouts(op) == ("flat",) or op == "dense":
+        return []
+    numbers = random.Random(seed)
+    sides = (7, 8, 13, 14, 16, 28, 31, 32, 56, 64, 100, 112, 127, 128, 224, 255, 256, 300, 512, 1024)
+    planes = (1, 2, 3, 4, 6, 8, 16, 31, 32, 48, 64, 96, 128, 256, 512, 1000, 2048)
+    found: list[Case] = []
+    while len(found) < count:
+        height = numbers.choice(sides)
+        width = height if numbers.random() < 0.6 else numbers.choice(sides)
+        shape = (numbers.choice((1, 1, 2, 4, 8, 16, 32, 64, 128, 256)), numbers.choice(planes), height, width)
+        size = numbers.choice((2, 2, 3, 3, 3, 4, 5, 6, 7, 8, 9, 11, 13, 16, 20, 32, 0))
+        stride = numbers.choice((1, 2, 2, 3, 4, max(1, size // 2), size, size))
+        padding = numbers.choice((0, 0, size // 2))
+        kernel = [size, size] if size else [height, width]
+        # Maxima remember up to 65,536 positions.
+        fits = size <= min(height, width) and math.prod(kernel) <= 1 << 16
+        if not 1 << 13 <= math.prod(shape) <= 1 << 25 or not fits or size > 11 * max(1, stride):
+            continue
+        if op == "prelu":
+            found.append(Case(op, shape))
+            continue
+        options: dict[str, Any] = {
+            "kernel": kernel,
+            "stride": [stride] * 2 if size else kernel,
+            "padding": [padding] * 2,
+        }
+        if op == "gaussian_pool":
+            options |= {"kernels": 1, "learnable": False}
+        found.append(Case(op, shape, options))
+    return found
 
 
 def sizes(ops: Sequence[str], largest: int, size: int) -> list[Case]:

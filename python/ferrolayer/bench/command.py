@@ -64,6 +64,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="instead of the tables' shapes inputs of 1 kB to 8 GB (on the CPU 64 MB), for the plots",
     )
+    instead.add_argument(
+        "--random",
+        type=_positive,
+        metavar="N",
+        help="instead of the tables' shapes N random images of each op, and windows on them; of --products layers",
+    )
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out, which takes seconds a row")
     parser.add_argument("--output", "--json", type=Path, metavar="FILE", help="write one JSON object a row")
     parser.add_argument("--plot", type=Path, metavar="DIR", help="write PNGs (needs matplotlib)")
@@ -79,9 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--products", action="store_true", help="instead: products of matrices beside cuBLAS, on a GPU")
     products = parser.add_argument_group("of --products")
     products.add_argument("--modes", nargs="+", metavar="NAME", choices=MODES, help=f"only these: {', '.join(MODES)}")
-    which = products.add_mutually_exclusive_group()
-    which.add_argument("--random", type=_positive, metavar="N", help="N random layers instead of the table's")
-    which.add_argument("--layers", action="store_true", help="whole layers with bias and PReLU, in bf16")
+    products.add_argument("--layers", action="store_true", help="whole layers with bias and PReLU, in bf16")
     products.add_argument(
         "--multiple",
         type=int,
@@ -211,7 +215,7 @@ def _rows(bench: Bench, arguments: argparse.Namespace, output: TextIO | None) ->
 
 def _plan(arguments: argparse.Namespace, device: torch.device) -> Iterator[tuple[Case, str, str, str]]:
     """Case, pass, type and layout of each row, in the table's order."""
-    from .cases import cases, layouts, passes, sizes
+    from .cases import cases, layouts, passes, random_cases, sizes
     from .measure import DTYPES
 
     cpu = device.type == "cpu"
@@ -220,6 +224,8 @@ def _plan(arguments: argparse.Namespace, device: torch.device) -> Iterator[tuple
     for op in arguments.ops:
         if arguments.sizes:
             some = sizes([op], 64 << 20 if cpu else 8 << 30, DTYPES[types[0]].itemsize)
+        elif arguments.random:
+            some = random_cases(op, arguments.random)
         else:
             some = cases([op], which=_which(arguments, cpu), cpu=cpu)
         for case in some:

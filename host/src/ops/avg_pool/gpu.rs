@@ -14,14 +14,14 @@ use kernels::patch::Patches;
 use kernels::patch::quads::{self, Quads};
 use kernels::pieces;
 use kernels::warps::Warps;
-use kernels::wholes;
+use kernels::wholes::{self, Wholes};
 use kernels::window::{Covering, Nchw, Nhwc, Order, Tiling, Window};
 
 use super::{Averages, Backward, Forward};
 use crate::device::{Gpu, OnGpu, for_half, for_storage};
 use crate::ops::window::{
     Choice, Kernels, band_dims, channels_last, for_apart, for_columns, for_groups, for_order, for_padded, for_slide,
-    for_vectors, forward_vectors, row_major,
+    for_vectors, forward_vectors, is_little, is_little_backward, row_major,
 };
 use crate::{Layout, Real, Result};
 
@@ -107,9 +107,9 @@ impl<T: Real> OnGpu for Forward<'_, T> {
                     });
                 }
                 if let Some(window) = row_major(&window) {
-                    if let Some((blocks, shared)) = wholes::launch(&window, size_of::<S>()) {
+                    if let Some((wholes, blocks, shared)) = Wholes::new(&window, size_of::<S>()) {
                         let _why = Kernels::Wholes.because(&window);
-                        let forward = AvgPoolForwardWholes::<S> { x, y, window, divisor };
+                        let forward = AvgPoolForwardWholes::<S> { x, y, window, divisor, wholes };
                         let dims = LaunchDims::new(blocks, wholes::BLOCK).with_shared(shared);
                         // SAFETY: as below; the window is such, and the launch its own.
                         return unsafe { gpu.launch(dims, forward) };
@@ -124,7 +124,9 @@ impl<T: Real> OnGpu for Forward<'_, T> {
                 let bands = row_major(&window)
                     .and_then(|window| Bands::of_columns(&window, size_of::<S>(), &[size_of::<f32>()]));
                 let warps = Warps::new(&window.in_order(), bands.is_some());
-                if let (Some(window), None) = (row_major(&window), warps) {
+                if let (Some(window), None) = (row_major(&window), warps)
+                    && !is_little(&window)
+                {
                     for_columns!(window, bands => STRIDE, GROUPS, (bands, launch), {
                         let outputs = Lines::new(window.output);
                         let _why = Kernels::AnyBands.because(&window);
@@ -227,7 +229,8 @@ impl<T: Real> OnGpu for Backward<'_, T> {
                     });
                 }
                 let covering = Covering::new(&window);
-                if let Some(window) = row_major(&window) {
+                let little = is_little_backward(&window);
+                if let (Some(window), false) = (row_major(&window), little) {
                     if window.stride == [3, 3] {
                         for_groups!(window => _STRIDE, GROUPS, {
                             if let Some((spread, launch)) = Spread::new(&window, GROUPS as u32, size_of::<S>()) {
@@ -260,7 +263,7 @@ impl<T: Real> OnGpu for Backward<'_, T> {
                         }
                     });
                 }
-                if let Some(window) = row_major(&window)
+                if let (Some(window), false) = (row_major(&window), little)
                     && let Some((bands, launch)) = Bands::of_inputs(&window, size_of::<S>())
                 {
                     let outputs = Lines::new(window.output);

@@ -3,6 +3,7 @@
 mod apart;
 mod correlate;
 mod direct;
+mod elements;
 mod few;
 mod global;
 mod lanes;
@@ -83,6 +84,9 @@ impl<T: Real> OnGpu for Forward<'_, T> {
         }
         if let Some(by_warps) = large::plan(plan, &geometry) {
             return self.by_warps(gpu, geometry, by_warps);
+        }
+        if let Some(elements) = elements::plan(plan, &geometry) {
+            return self.elements(gpu, geometry, elements);
         }
         let (variances, bytes) = (plan.variances() as u32, T::DTYPE.size() as u32);
         if let Some(by_patches) = patches::forward(plan, &geometry, T::DTYPE) {
@@ -180,7 +184,7 @@ impl<T: Real> OnGpu for Backward<'_, T> {
             return self.staged(gpu, geometry, staged);
         }
         if !parameters
-            && few::odd(&geometry)
+            && few::odd_backward(&geometry, T::DTYPE)
             && let Some(few) = few::backward(plan, &geometry)
         {
             return self.few(gpu, few);

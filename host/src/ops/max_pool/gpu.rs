@@ -12,7 +12,7 @@ use kernels::patch::quads::{self, Quads};
 use kernels::pieces;
 use kernels::vectors::Lanes;
 use kernels::warps::Warps;
-use kernels::wholes;
+use kernels::wholes::{self, Wholes};
 use kernels::window::{Covering, Divider, Nchw, Nhwc, Order, Position, Tiling, Window};
 
 use super::{FlatIndices, Forward, Indices};
@@ -20,7 +20,7 @@ use crate::device::{Gpu, OnGpu, for_half, for_storage};
 use crate::ops::route::for_indices;
 use crate::ops::window::{
     Choice, Kernels, band_dims, channels_last, for_apart, for_groups, for_meshes, for_order, for_padded, for_slide,
-    forward_vectors, row_major,
+    forward_vectors, is_little, row_major,
 };
 use crate::{Layout, Real, Result};
 
@@ -92,16 +92,9 @@ impl<T: Real> OnGpu for Forward<'_, T> {
                     });
                 }
                 if let Some(window) = row_major(&window)
-                    && let Some((blocks, shared)) = wholes::launch(&window, size_of::<S>())
-                {
-                    let _why = Kernels::Wholes.because(&window);
-                    let forward = MaxPoolForwardWholes::<S> { x, y, indices, window };
-                    let dims = LaunchDims::new(blocks, wholes::BLOCK).with_shared(shared);
-                    // SAFETY: as `any_window`'s; the window is such, and the launch its own.
-                    return unsafe { gpu.launch(dims, forward) };
-                }
-                if let Some(window) = row_major(&window)
+                    && Wholes::new(&window, size_of::<S>()).is_none()
                     && Warps::new(&window.in_order(), true).is_none()
+                    && !is_little(&window)
                 {
                     for_meshes!(window, size_of::<S>(), [2 3] => GROUPS, (meshes, launch), {
                         let by_size = Divider::new(window.size[1]);
@@ -158,10 +151,20 @@ fn any_window<'a, S: Lanes, L: Order, P: Position>(
 where
     MaxPoolForwardColumns<'a, S, P, 0, 0>: Launch,
     MaxPoolForwardWarp<'a, S, P>: Launch,
+    MaxPoolForwardWholes<'a, S, P>: Launch,
     MaxPoolForwardChunks<'a, S, P>: Launch,
     MaxPoolForwardVectors<'a, S, P>: Launch,
     MaxPoolForward<'a, S, L, P>: Launch,
 {
+    if let Some(window) = row_major(&window)
+        && let Some((wholes, blocks, shared)) = Wholes::new(&window, size_of::<S>())
+    {
+        let _why = Kernels::Wholes.because(&window);
+        let forward = MaxPoolForwardWholes::<S, P> { x, y, indices, window, wholes };
+        let dims = LaunchDims::new(blocks, wholes::BLOCK).with_shared(shared);
+        // SAFETY: as below; the window is such, and the launch its own.
+        return unsafe { gpu.launch(dims, forward) };
+    }
     if let Some(window) = row_major(&window)
         && let Some((chunks, blocks)) = Chunks::new(&window, size_of::<S>())
     {
@@ -172,7 +175,9 @@ where
     }
     let bands = row_major(&window).and_then(|window| by_columns(&window, size_of::<S>()));
     let warps = Warps::new(&window.in_order(), bands.is_some());
-    if let (Some(window), Some((bands, launch)), None) = (row_major(&window), bands, warps) {
+    if let (Some(window), Some((bands, launch)), None) = (row_major(&window), bands, warps)
+        && !is_little(&window)
+    {
         let (outputs, by_size) = (Lines::new(window.output), Divider::new(window.size[1]));
         let _why = Kernels::AnyBands.because(&window);
         let forward = MaxPoolForwardColumns::<S, P, 0, 0> { x, y, indices, window, bands, outputs, by_size };

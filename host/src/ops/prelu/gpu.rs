@@ -11,7 +11,9 @@ use crate::ops::sum_parts;
 use crate::{DType, Element, Out, ParameterOf, Real, Result};
 
 /// Below this a plane keeps too few threads of a block busy, and columns are taken instead.
-const SMALL_PLANE: usize = 64;
+const SMALL_PLANE: usize = 256;
+/// From this on a plane's elements are enough for many blocks.
+const LARGE_PLANE: usize = 64;
 
 /// Elements of a channel that a warp takes in one launch with their sum, and that a block does.
 const FEW_FOR_WARP: usize = 256;
@@ -118,7 +120,7 @@ impl<T: Real, A: ParameterOf<T>> OnGpu for Forward<'_, T, A> {
 fn warps_of_channel(layout: &Layout) -> Option<u32> {
     let Layout { outer, channels, inner } = *layout;
     // Of short pieces of a plane memory gives more than is asked for; of large planes a few blocks take longer than many and a sum.
-    let fits = channels > 1 && inner >= SHORT && outer > 0 && (inner < SMALL_PLANE || channels >= SOME_CHANNELS);
+    let fits = channels > 1 && inner >= SHORT && outer > 0 && (inner < LARGE_PLANE || channels >= SOME_CHANNELS);
     let most = if channels >= MANY_CHANNELS { 2 * FEW_FOR_BLOCK } else { FEW_FOR_BLOCK };
     match outer * inner {
         _ if !fits => None,

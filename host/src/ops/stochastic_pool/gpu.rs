@@ -14,7 +14,7 @@ use kernels::stochastic_pool::{
     StochasticPoolInferenceWarp, StochasticPoolInferenceWholes, TWOS_BLOCK, Twos, sums_of_rows,
 };
 use kernels::warps::Warps;
-use kernels::wholes;
+use kernels::wholes::{self, Wholes};
 use kernels::window::{Nchw, Nhwc, Tiling};
 
 use super::{Advance, Forward, Inference};
@@ -22,7 +22,7 @@ use crate::device::{Gpu, OnGpu, for_half, for_storage};
 use crate::ops::route::{Indices, for_indices};
 use crate::ops::window::{
     Choice, Kernels, band_dims, channels_last, for_columns, for_meshes, for_order, for_padded, for_slide,
-    forward_vectors, row_major,
+    forward_vectors, is_little, row_major,
 };
 use crate::{Layout, Real, Result};
 
@@ -253,9 +253,9 @@ impl<T: Real> OnGpu for Inference<'_, T> {
                     // SAFETY: as below; the window is such.
                     return unsafe { gpu.launch(band_dims(launch), mean) };
                 });
-                if let Some((blocks, shared)) = wholes::launch(&window, size_of::<S>()) {
+                if let Some((wholes, blocks, shared)) = Wholes::new(&window, size_of::<S>()) {
                     let _why = Kernels::Wholes.because(&window);
-                    let mean = StochasticPoolInferenceWholes::<S> { x, y, window };
+                    let mean = StochasticPoolInferenceWholes::<S> { x, y, window, wholes };
                     let dims = LaunchDims::new(blocks, wholes::BLOCK).with_shared(shared);
                     // SAFETY: as below; the window is such, and the launch its own.
                     return unsafe { gpu.launch(dims, mean) };
@@ -266,7 +266,7 @@ impl<T: Real> OnGpu for Inference<'_, T> {
                     // SAFETY: as below; the chunks are the window's, and the grid theirs.
                     return unsafe { gpu.launch(LaunchDims::new(blocks, chunks::BLOCK), mean) };
                 }
-                if Warps::new(&window.in_order(), true).is_none() {
+                if Warps::new(&window.in_order(), true).is_none() && !is_little(&window) {
                     for_meshes!(window, size_of::<S>(), [1 2 3] => GROUPS, (meshes, launch), {
                         let _why = Kernels::Meshes.because(&window);
                         let mean = StochasticPoolInferenceMeshes::<S, GROUPS> { x, y, window, meshes };

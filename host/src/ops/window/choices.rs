@@ -3,9 +3,37 @@
 use std::cell::RefCell;
 
 use kernels::band::{BandLaunch, Bands};
-use kernels::window::{Nchw, Window};
+use kernels::window::{Nchw, Order, Window};
 
 use crate::recent::Recent;
+
+/// Results that are enough threads, at least, and planes of which bands have few, at most.
+const LEAST: u64 = 1 << 12;
+const FEW_PLANES: u64 = 128;
+/// Elements of a window, and windows over an element, that a thread goes through one after another, at most; and those of all threads.
+const FEW_POSITIONS: u64 = 49;
+const FEW_OF_ALL: u64 = 1 << 23;
+const FEW_OVER: u64 = 9;
+const FEW_OVER_ALL: u64 = 1 << 20;
+
+/// Whether a pass forward takes less time by a thread for each output than by bands, of which few planes have few.
+pub(crate) fn is_little<L: Order>(window: &Window<L>) -> bool {
+    let positions = window.size.map(u64::from).into_iter().product();
+    positions <= FEW_POSITIONS && is_few(window, window.output, positions, FEW_OF_ALL)
+}
+
+/// The same of a pass backward, and inputs.
+pub(crate) fn is_little_backward<L: Order>(window: &Window<L>) -> bool {
+    let over = [0, 1].map(|axis| u64::from(window.size[axis].min(window.input[axis]).div_ceil(window.stride[axis])));
+    let over = over[0] * over[1];
+    over <= FEW_OVER && is_few(window, window.input, over, FEW_OVER_ALL)
+}
+
+fn is_few<L: Order>(window: &Window<L>, [height, width]: [u32; 2], each: u64, most: u64) -> bool {
+    let planes = u64::from(window.planes) * u64::from(window.channels);
+    let results = (u64::from(height) * u64::from(width)).saturating_mul(planes);
+    results >= LEAST && planes <= FEW_PLANES && results.saturating_mul(each) <= most
+}
 
 /// Choices that a thread remembers: a small network's pooling, forward and backward.
 const RECENT: usize = 8;

@@ -23,7 +23,7 @@ pub(crate) enum Kernels {
     Warps,
     /// By chunks of 16 bytes of windows' rows.
     Chunks,
-    /// A thread a whole plane.
+    /// A thread a whole plane, or some.
     Wholes,
     /// Threads of a block sharing windows by rows.
     Rows,
@@ -71,7 +71,9 @@ impl Kernels {
                     "a warp an output, or several: the window is large, and outputs are few, or a band of rows has no room for it"
                 }
                 Self::Chunks => "lanes of a warp share a window, whose rows are whole chunks of 16 bytes",
-                Self::Wholes => "a thread a whole plane, which is in shared memory: the window is the plane, and small",
+                Self::Wholes => {
+                    "a thread or a few lanes a whole plane, which is in shared memory: the window is the plane, and small"
+                }
                 Self::Rows => "threads of a block take a row each of a few windows, which are large and summed by rows",
                 Self::Patches => "by patches of a size compiled in, the channels being a multiple of four",
                 Self::Octets => {

@@ -15,9 +15,10 @@ use kernels::window::{Covering, Nhwc, Tiling, Window};
 use super::super::plan::Plan;
 use super::super::{Backward, Forward};
 use super::patches::{of_planes, window};
+use super::vectors::turned;
 use crate::Layout::{ChannelsLast, RowMajor};
 use crate::device::{Gpu, for_storage};
-use crate::{Real, Result};
+use crate::{DType, Real, Result};
 
 /// Elements that are little: with as many, blocks that go down planes take longer.
 const LITTLE: u64 = 1 << 16;
@@ -65,7 +66,12 @@ pub(super) fn little(plan: &Plan, geometry: &Geometry) -> Option<FewPlan> {
 fn backward_of(window: Window<Nhwc>) -> Option<FewPlan> {
     let [y, x] = window.stride;
     let known = of_known_size(&window) && (y == x || y.min(x) >= window.size[0]);
-    let size = if by_cells(&window) { cells(&window) } else { window.input };
+    let window = if [y, x] == [1; 2] { turned(window) } else { window };
+    let size = match [y, x] {
+        [1, 1] => window.output,
+        _ if by_cells(&window) => cells(&window),
+        _ => window.input,
+    };
     known.then(|| elements(window, size))
 }
 
@@ -81,6 +87,12 @@ fn by_cells(window: &Window<Nhwc>) -> bool {
 /// Whether channels are no multiple of what other kernels with the channels last take at once.
 pub(super) fn odd(geometry: &Geometry) -> bool {
     !geometry.channels.is_multiple_of(CHANNELS)
+}
+
+/// The same of the passes backward: of windows one apart that is 16 bytes.
+pub(super) fn odd_backward(geometry: &Geometry, dtype: DType) -> bool {
+    let one_apart = geometry.axes.iter().all(|axis| axis.stride == 1);
+    odd(geometry) || (one_apart && !geometry.channels.is_multiple_of(16 / dtype.size() as u32))
 }
 
 fn of_one(plan: &Plan, geometry: &Geometry) -> Option<Window<Nhwc>> {
@@ -116,7 +128,8 @@ impl<T: Real> Forward<'_, T> {
                     macro_rules! run {
                         ($size:literal) => {{
                             type Kernel<'a, S> = GaussianPoolForwardFew<'a, S, $size>;
-                            let launch = Kernel::<S> { x, mean, var, y, variances, window, tiling };
+                            let (beta, turned) = (0.0, 0);
+                            let launch = Kernel::<S> { x, mean, var, y, beta, turned, variances, window, tiling };
                             // SAFETY: `x` and `y` have the shapes and the layout that `window` was made of, whose windows are of that
                             // size, and the parameters theirs; the tiling is over its outputs, and the launch its own.
                             unsafe { gpu.launch(dims, launch) }
@@ -148,24 +161,33 @@ impl<T: Real> Backward<'_, T> {
             let (dy, dx) = (self.dy.gpu::<S>(op, "dy")?, out.tensor.gpu_mut::<S>(op, "dx")?);
             let (mean, var) = (self.mean.gpu::<f32>(op, "mean")?, self.var.gpu::<f32>(op, "var")?);
             macro_rules! run {
-                ($($of:literal),+) => {{
-                    type Kernel<'a, S> = GaussianPoolBackwardFew<'a, S, $($of),+>;
+                ($size:literal) => {{
+                    type Kernel<'a, S> = GaussianPoolBackwardFew<'a, S, $size>;
                     let launch = Kernel::<S> { dy, mean, var, dx, beta, variances, window, covering, tiling };
-                    // SAFETY: as above, of `dy` and `dx`; the tiling is over the window's inputs, of which so many windows cover one.
+                    // SAFETY: as above, of `dy` and `dx`; the tiling is over the window's inputs, of which one window at most covers each.
                     unsafe { gpu.launch(dims, launch) }
                 }};
             }
-            match (window.size[0], window.stride[0]) {
-                (2, 1) => run!(2, 2, 1),
-                (2, _) => run!(2, 1, 2),
-                (_, 1) => run!(3, 3, 1),
+            macro_rules! run_turned {
+                ($size:literal) => {{
+                    type Kernel<'a, S> = GaussianPoolForwardFew<'a, S, $size>;
+                    let (x, y, turned) = (dy, dx, 1);
+                    let launch = Kernel::<S> { x, mean, var, y, beta, turned, variances, window, tiling };
+                    // SAFETY: as above, of `dy` and `dx`; the window is that whose pooling of `dy` is the pass, and the tiling over what it gives.
+                    unsafe { gpu.launch(dims, launch) }
+                }};
+            }
+            match (window.size[0], window.stride) {
+                (2, [1, 1]) => run_turned!(2),
+                (2, _) => run!(2),
+                (_, [1, 1]) => run_turned!(3),
                 _ if by_cells(&window) => {
                     let launch =
                         GaussianPoolBackwardFewCells::<S> { dy, mean, var, dx, beta, variances, window, tiling };
                     // SAFETY: as above; the tiling is over the cells of the window's inputs.
                     unsafe { gpu.launch(dims, launch) }
                 }
-                _ => run!(3, 1, 3),
+                _ => run!(3),
             }
         })
     }

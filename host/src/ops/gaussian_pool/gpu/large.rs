@@ -22,6 +22,8 @@ const MOST_OVER: u32 = 16;
 /// Positions of a window, at least: row-major, and with the channels last, where smaller ones go by vectors.
 const LEAST: u32 = 256;
 const LEAST_OF_CHANNELS: u32 = 1025;
+/// Blocks that are few, at most, of those that go down the planes of some channels that are last: with more these take less time.
+const FEW_BLOCKS: u32 = 192;
 /// Positions from which on windows that do not overlap go so too, where there are [`FEWEST`] outputs at most.
 const HUGE: u32 = 1 << 14;
 const FEWEST: u64 = 128;
@@ -45,7 +47,10 @@ pub(super) fn plan(plan: &Plan, geometry: &Geometry) -> Option<WarpPlan> {
     };
     let over = y.size.div_ceil(y.stride).saturating_mul(x.size.div_ceil(x.stride));
     let positions = y.size.saturating_mul(x.size);
-    if outputs(geometry) >= FEW || positions < least || over > MOST_OVER {
+    let of_columns = [geometry.groups, geometry.tiles[0], geometry.tiles[1]];
+    let of_columns = of_columns.into_iter().fold(planes / channels, u32::saturating_mul);
+    let others = plan.layout == ChannelsLast && of_columns > FEW_BLOCKS;
+    if others || outputs(geometry) >= FEW || positions < least || over > MOST_OVER {
         return None;
     }
     let window = of_planes(geometry, of);
