@@ -3,10 +3,11 @@
 //! A task takes a few rows of one plane ([`rows`]); how many depends on the shapes alone, so that sums have one order for any
 //! number of threads. A pixel has one element, or all channels where these are neighbours ([`Plan::lanes`]). Either way
 //! every inner loop ([`sums`]) runs over adjacent elements of slices, which the compiler vectorises: along x by the order of
-//! columns ([`Columns`](columns::Columns)). Elements of 16 bits are converted first, a task's at once, or where they are read.
+//! columns ([`Columns`](columns::Columns)). Planes of few terms go by these ([`few`]). Elements of 16 bits are converted first, a task's at once, or where they are read.
 
 mod along_y;
 mod columns;
+mod few;
 mod parts;
 mod rows;
 mod sums;
@@ -16,6 +17,7 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use self::along_y::Rows;
+use self::few::Terms;
 use self::rows::{Sums, gradients};
 
 use super::plan::{Axis, Plan};
@@ -79,7 +81,10 @@ impl<T: Real> OnCpu for Forward<'_, T> {
         let plan = &self.plan;
         let gaussians = gaussians(plan, self.mean, self.var, weights::weights::<T::Compute>)?;
         let (x, y) = (self.x.host()?, self.y.host_mut()?);
-        if plan.by_lane() {
+        let along: Vec<_> = gaussians.iter().map(|axes| axes.each_ref()).collect();
+        if let Some(terms) = Terms::forward(plan, &along) {
+            terms.sum(x, y, T::Compute::of(0.0));
+        } else if plan.by_lane() {
             pool(plan, &by_lane(plan, &gaussians, Weights::by_lane), x, y);
         } else {
             pool(plan, &gaussians, x, y);
@@ -130,10 +135,21 @@ impl<T: Real> OnCpu for Backward<'_, T> {
     fn on_cpu(self, _: &Cpu) -> Result<()> {
         let plan = self.plan.clone();
         let gaussians = gaussians(&plan, self.mean, self.var, weights::derivatives::<T::Compute>)?;
+        let mut pass = self;
+        if pass.dmean.is_none()
+            && pass.dvar.is_none()
+            && let Some(Out { tensor, beta }) = &mut pass.dx
+        {
+            let along: Vec<_> = gaussians.iter().map(|axes| axes.each_ref().map(|axis| &axis.weight)).collect();
+            if let Some(terms) = Terms::backward(&plan, &along) {
+                terms.sum(pass.dy.host()?, tensor.host_mut()?, T::Compute::of(*beta));
+                return Ok(());
+            }
+        }
         if plan.by_lane() {
-            self.with(&by_lane(&plan, &gaussians, Derivatives::by_lane))
+            pass.with(&by_lane(&plan, &gaussians, Derivatives::by_lane))
         } else {
-            self.with(&gaussians)
+            pass.with(&gaussians)
         }
     }
 }
