@@ -11,6 +11,9 @@ use crate::device::tasks::Tasks;
 
 /// Elements of a plane up to which loops over its lines take longer than going from window to window.
 const SMALL: usize = 64;
+/// Elements of planes whose windows have few in all, so that rows cost more than windows, and these.
+const ROOMY: usize = 1024;
+const FEW: usize = 1024;
 
 /// Elements of a plane that is a window up to which it is one thread's work: of larger ones there may be too few for all threads.
 const LARGE: usize = 16 * TASK;
@@ -29,9 +32,13 @@ pub(crate) struct Gradient<C> {
 }
 
 impl Windows {
-    /// The planes, if they are small, of one element a pixel.
+    /// The planes, if they are small or their windows have few elements in all, of one element a pixel.
     pub fn small_planes(&self) -> Option<Planes> {
-        self.planes().filter(|planes| planes.inputs <= SMALL)
+        let positions = self.window.size[0].saturating_mul(self.window.size[1]);
+        // Windows one apart in a row are added up, or compared, several at once.
+        let apart = self.window.stride[1] > 1;
+        let few = |planes: &Planes| apart && planes.inputs <= ROOMY && planes.outputs.saturating_mul(positions) <= FEW;
+        self.planes().filter(|planes| planes.inputs <= SMALL || few(planes))
     }
 
     /// The planes, if each is a window and one thread's work.
