@@ -70,6 +70,7 @@ mod tests {
             Window::new([3, 3]).stride([2, 2]).padding([1, 1]),
             Window::new([2, 3]).stride([2, 1]).ceil_mode(true),
             Window::new([7, 5]).stride([1, 1]).padding([3, 2]),
+            Window::new([3, 7]).stride([2, 2]).padding([1, 3]),
             Window::new([3, 2]).dilation([2, 3]),
             Window::new([2, 2]).stride([2, 3]),
         ];

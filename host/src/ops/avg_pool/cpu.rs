@@ -56,18 +56,21 @@ impl Averages {
         (0..self.windows.output[1]).map(|i| (self.inside(1, i), self.factor(1, i))).collect()
     }
 
-    /// The gradient of a plane's inputs, window after window.
+    /// The gradient of a plane's inputs. Each row of windows is spread over a line, from the last window to the first, which is then
+    /// added to those that they cover: the order in which whole lines are.
     fn small_plane_backward<C: Compute>(&self, columns: &[(Range<usize>, C)], dy: &[C], dx: &mut [C]) {
         let line = self.windows.input_line();
+        let mut spread = SmallVec::<[C; 64]>::from_elem(C::zero(), line);
         dx.fill(C::zero());
         for (row, dy) in dy.chunks_exact(columns.len()).enumerate() {
             let (rows, down) = (self.inside(0, row), self.factor::<C>(0, row));
-            let dx = &mut dx[rows.start * line..rows.end * line];
-            for ((columns, across), dy) in columns.iter().zip(dy) {
+            spread.fill(C::zero());
+            for ((columns, across), dy) in columns.iter().zip(dy).rev() {
                 let share = *dy / (down * *across);
-                for dx in dx.chunks_exact_mut(line) {
-                    dx[columns.clone()].iter_mut().for_each(|dx| *dx += share);
-                }
+                spread[columns.clone()].iter_mut().for_each(|cell| *cell += share);
+            }
+            for dx in dx[rows.start * line..rows.end * line].chunks_exact_mut(line) {
+                dx.iter_mut().zip(&spread).for_each(|(dx, cell)| *dx += *cell);
             }
         }
     }
