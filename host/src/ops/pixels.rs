@@ -74,7 +74,7 @@ mod tests {
             Window::new([3, 2]).dilation([2, 3]),
             Window::new([2, 2]).stride([2, 3]),
         ];
-        for channels in [2, 3, 7, 8, 9, 31, 32, 33, 70] {
+        for channels in [2, 3, 4, 7, 8, 9, 31, 32, 33, 70] {
             let shape = [2, channels, 9, 11];
             let x = Tensor::from_vec(&Device::cpu(), &shape, values::<T>(shape.iter().product()))?;
             for window in &windows {

@@ -185,7 +185,8 @@ fn averages_of_row<T: Real>(
         let (first, averages) = (column * pixel, &mut averages[column * pixel..][..pixel]);
         let divisor = down * across[first];
         match pixel {
-            ..8 => average::<1, T>(window, divisor, averages, halves),
+            ..4 => average::<1, T>(window, divisor, averages, halves),
+            4..8 => average::<4, T>(window, divisor, averages, halves),
             8..32 => average::<8, T>(window, divisor, averages, halves),
             32.. => average::<32, T>(window, divisor, averages, halves),
         }

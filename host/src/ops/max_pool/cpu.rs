@@ -122,8 +122,10 @@ fn greatest_of_pixel<C: Compute>(
 ) {
     let maxima = &mut maxima[..channels];
     match (channels, best.is_empty()) {
-        (..8, true) => greatest::<1, false, C>(window, width, maxima, best),
-        (..8, false) => greatest::<1, true, C>(window, width, maxima, best),
+        (..4, true) => greatest::<1, false, C>(window, width, maxima, best),
+        (..4, false) => greatest::<1, true, C>(window, width, maxima, best),
+        (..8, true) => greatest::<4, false, C>(window, width, maxima, best),
+        (..8, false) => greatest::<4, true, C>(window, width, maxima, best),
         (..32, true) => greatest::<8, false, C>(window, width, maxima, best),
         (..32, false) => greatest::<8, true, C>(window, width, maxima, best),
         (_, true) => greatest::<32, false, C>(window, width, maxima, best),
