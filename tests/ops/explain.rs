@@ -165,7 +165,7 @@ fn says_once() -> Outcome {
         ),
         format!(
             "max_pool_forward_f32_Nchw_u8 grid 1 block 6x1x6: {five} dilation 2x1 over 9x9 row-major: an element a \
-                 thread: a band of rows has no room in shared memory, or windows are dilated or too high"
+                 thread: there are few, a band of rows has no room in shared memory, or windows are dilated or too high"
         ),
         "permute_u32 grid 3 block 256".to_owned(),
         format!(

@@ -12,7 +12,7 @@
 //! share several, by [`few`] or [`lines`] for these where they are no whole vectors; the gradients of the parameters that such channels
 //! share come of [`correlate`] in 16 bits where windows are large, of [`positions`] where they are small. Gradients of the parameters
 //! and the input of windows of 3×3 one apart come of [`runs_learnt`], in both orders. Few outputs of large windows come of [`large`], in
-//! both orders, and little row-major passes of [`elements`]. The rest goes the general way:
+//! both orders, and windows far apart, small ones one apart and others of little in all of [`elements`]. The rest goes the general way:
 //!
 //! - [`gaussian_pool_weights`] computes the factors of every Gaussian, once per pass, into a table.
 //! - [`gaussian_pool_forward`] and [`gaussian_pool_backward`] share one shape. A block takes a tile of one plane of what

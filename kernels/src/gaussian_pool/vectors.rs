@@ -10,7 +10,7 @@ use cuda_std::prelude::*;
 
 use super::Geometry;
 use super::runs::add;
-use super::weights::{Shape, vector};
+use super::weights::along_axes;
 pub use crate::vectors::Lanes;
 use crate::vectors::{self, FEWER_THREADS, LANES, Numbers, Over, Place, Vectors, Words, lanes};
 use crate::window::{Divider, FEWER_BLOCKS, Nhwc, Window};
@@ -55,17 +55,10 @@ impl Weights {
         let [height, width] = [geometry.axes[0].size, geometry.axes[1].size];
         let products = dynamic_shared::<f32>();
         let (thread, threads) = (thread::thread_idx_x(), thread::block_dim_x());
-        let mut axis = thread / warp::WARP_SIZE;
-        // SAFETY: shared memory holds both vectors, each its warp's until the barrier, and the products; the parameters are there.
+        // SAFETY: shared memory holds both vectors and the products; the parameters are there.
         unsafe {
             let by_axis = products.offset(height * width);
-            while axis < 2 {
-                let own = by_axis.offset(axis * height);
-                let shape = Shape::load(parameters, map, axis == 0, self.variances);
-                let put = |i: u32, weight: f32| own.store(i, weight);
-                vector(&geometry.axis(axis == 0), 0, shape, false, put, |i| own.load(i), |_, _, _| {});
-                axis += threads / warp::WARP_SIZE;
-            }
+            along_axes(by_axis, parameters, geometry, self.variances, map, false);
             thread::sync_threads();
             let mut position = thread;
             while position < height * width {

@@ -174,6 +174,43 @@ pub(super) unsafe fn with_derivatives(
     }
 }
 
+/// Computes Gaussian number `map`'s weights along y, and after these along x, from `at` on, each the other way round where they are `turned`; of
+/// windows that no edge cuts off. They are there after a barrier.
+///
+/// # Safety
+/// Shared memory has room for as many as the window has rows and columns; the parameters hold the Gaussian; all threads of the block, of whole
+/// warps in one dimension, come together.
+#[device_inline]
+pub(super) unsafe fn along_axes(
+    at: Shared<f32>,
+    parameters: [Global<f32>; 2],
+    geometry: &Geometry,
+    variances: u32,
+    map: u32,
+    turned: bool,
+) {
+    let mut number = thread::thread_idx_x() / warp::WARP_SIZE;
+    while number < 2 {
+        let axis = geometry.axis(number == 0);
+        // SAFETY: the caller's.
+        unsafe {
+            let own = at.offset(number * geometry.axes[0].size);
+            let shape = Shape::load(parameters, map, number == 0, variances);
+            let place = |i: u32| if turned { axis.size - 1 - i } else { i };
+            vector(
+                &axis,
+                0,
+                shape,
+                false,
+                |i, weight| own.store(place(i), weight),
+                |i| own.load(place(i)),
+                |_, _, _| {},
+            );
+        }
+        number += thread::block_dim_x() / warp::WARP_SIZE;
+    }
+}
+
 /// The vector of all positions of a window of `size` of them, three at most, by one thread.
 #[device_inline]
 pub(super) fn small(size: u32, Shape { mean, var, valid }: Shape) -> [f32; 3] {

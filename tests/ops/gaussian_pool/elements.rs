@@ -1,16 +1,29 @@
-//! Row-major passes that are little, of more than a few outputs.
+//! Passes by an element a thread, or a few outputs, of more than a few outputs.
 
 use ferrolayer::ops::Window;
 
 use super::{Case, cases as all_of};
 
-/// Windows that reach outside and that do not, of rows that are loaded at once, more than that and less; several planes a block.
+/// Windows that reach outside and that do not, of rows that are loaded at once, more than that and less; several planes a block; of each size
+/// that is compiled in, one apart by one row a thread and by several, of heights that are no multiple of these, and further apart;
+/// channels that are whole vectors and that are not.
 pub(super) fn cases() -> Vec<Case> {
     let window = |size: [usize; 2]| Window::new(size);
+    let one_apart = |size: [usize; 2]| Window::new(size).stride([1, 1]);
     let each = [
         ([64, 9, 12, 13], window([5, 4]).stride([3, 3]).padding([2, 1])),
         ([400, 3, 17, 14], window([9, 10]).stride([4, 4])),
-        ([9, 13, 3, 130], window([2, 3]).stride([3, 3])),
+        ([8, 5, 13, 15], window([4, 4]).stride([2, 2]).padding([1, 2])),
+        ([24, 11, 15, 17], one_apart([3, 3]).padding([1, 1])),
+        ([16, 3, 10, 11], one_apart([3, 3])),
+        ([31, 13, 13, 15], one_apart([2, 2]).padding([1, 0])),
+        ([7, 16, 9, 11], one_apart([5, 5]).padding([2, 2])),
+        ([5, 3, 21, 26], window([5, 5]).stride([2, 2]).padding([2, 2])),
+        ([9, 5, 16, 20], window([2, 2]).stride([3, 4]).padding([0, 1])),
+        ([9, 8, 16, 20], window([3, 3]).stride([4, 4]).padding([1, 1])),
+        ([16, 9, 33, 37], one_apart([4, 6]).padding([1, 3])),
+        ([4, 9, 17, 18], one_apart([6, 4]).padding([3, 0])),
+        ([4, 9, 17, 18], window([6, 4]).stride([1, 2]).padding([3, 0])),
     ];
     each.into_iter().flat_map(|case| all_of(&[case])).collect()
 }

@@ -73,6 +73,9 @@ impl<T: Real> OnGpu for Forward<'_, T> {
             rest => (rest.unwrap_or(0) / along_x.stride + 1).max(FEW_COLUMNS),
         };
         let geometry = geometry(plan, plan.axes.map(|axis| axis.output), columns)?;
+        if let Some(elements) = elements::forward(plan, &geometry) {
+            return self.elements(gpu, geometry, elements);
+        }
         if let Some(direct) = direct::plan(plan, &geometry) {
             return self.direct(gpu, geometry, direct);
         }
@@ -85,9 +88,6 @@ impl<T: Real> OnGpu for Forward<'_, T> {
         if let Some(by_warps) = large::plan(plan, &geometry) {
             return self.by_warps(gpu, geometry, by_warps);
         }
-        if let Some(elements) = elements::plan(plan, &geometry) {
-            return self.elements(gpu, geometry, elements);
-        }
         let (variances, bytes) = (plan.variances() as u32, T::DTYPE.size() as u32);
         if let Some(by_patches) = patches::forward(plan, &geometry, T::DTYPE) {
             return self.by_patches(gpu, by_patches);
@@ -98,7 +98,7 @@ impl<T: Real> OnGpu for Forward<'_, T> {
         if let Some(staged) = staged::forward(gpu, plan, &geometry, T::DTYPE) {
             return self.staged(gpu, geometry, staged);
         }
-        if few::odd(&geometry)
+        if few::odd(geometry.channels)
             && let Some(few) = few::forward(plan, &geometry)
         {
             return self.few(gpu, geometry, few);
@@ -156,6 +156,9 @@ impl<T: Real> OnGpu for Backward<'_, T> {
         let each = if parameters { 3 } else { 1 };
         let (variances, bytes) = (plan.variances() as u32, T::DTYPE.size() as u32);
         let writes = !parameters && self.dx.as_ref().is_some_and(|out| out.beta == 0.0);
+        if !parameters && let Some(elements) = elements::backward(plan, &geometry) {
+            return self.elements(gpu, geometry, elements);
+        }
         if writes && let Some(by_patches) = patches::backward(plan, &geometry, T::DTYPE) {
             return self.by_patches(gpu, by_patches);
         }

@@ -7,32 +7,47 @@ use kernels::window::{Nchw, Order, Window};
 
 use crate::recent::Recent;
 
-/// Results that are enough threads, at least, and planes of which bands have few, at most.
-const LEAST: u64 = 1 << 12;
-const FEW_PLANES: u64 = 128;
-/// Elements of a window, and windows over an element, that a thread goes through one after another, at most; and those of all threads.
-const FEW_POSITIONS: u64 = 49;
-const FEW_OF_ALL: u64 = 1 << 23;
-const FEW_OVER: u64 = 9;
-const FEW_OVER_ALL: u64 = 1 << 20;
+/// Results that are enough threads, at least: outputs, and elements of a gradient.
+const LEAST: [u64; 2] = [1 << 10, 1 << 12];
+/// Elements of all windows, forward, at most. Windows one apart may have more where few planes are few bands; of windows two apart they are
+/// fewer: of those pairs share what is loaded for them.
+const FEW_OF_ALL: u64 = 1 << 22;
+const FEW_OF_FEW_PLANES: u64 = 1 << 24;
+const FEW_PLANES: u64 = 256;
+const FEW_TWO_APART: u64 = 1 << 18;
+/// Elements of a window that a thread goes through one after another, at most, of windows two apart and further.
+const FEW_POSITIONS: [u64; 2] = [16, 25];
+/// Elements of a gradient, at most, and windows over all of them.
+const FEW_INPUTS: u64 = 1 << 18;
+const FEW_OVER_ALL: u64 = 1 << 23;
 
-/// Whether a pass forward takes less time by a thread for each output than by bands, of which few planes have few.
+/// Whether a pass forward takes less time by a thread for each output than by bands, which stage what windows share.
 pub(crate) fn is_little<L: Order>(window: &Window<L>) -> bool {
     let positions = window.size.map(u64::from).into_iter().product();
-    positions <= FEW_POSITIONS && is_few(window, window.output, positions, FEW_OF_ALL)
+    let (most, most_positions) = match window.stride[1] {
+        1 if planes(window) <= FEW_PLANES => (FEW_OF_FEW_PLANES, u64::MAX),
+        1 => (FEW_OF_ALL, u64::MAX),
+        2 => (FEW_TWO_APART, FEW_POSITIONS[0]),
+        _ => (FEW_OF_ALL, FEW_POSITIONS[1]),
+    };
+    let outputs = elements(window, window.output);
+    outputs >= LEAST[0] && positions <= most_positions && outputs.saturating_mul(positions) <= most
 }
 
 /// The same of a pass backward, and inputs.
 pub(crate) fn is_little_backward<L: Order>(window: &Window<L>) -> bool {
     let over = [0, 1].map(|axis| u64::from(window.size[axis].min(window.input[axis]).div_ceil(window.stride[axis])));
-    let over = over[0] * over[1];
-    over <= FEW_OVER && is_few(window, window.input, over, FEW_OVER_ALL)
+    let inputs = elements(window, window.input);
+    (LEAST[1]..=FEW_INPUTS).contains(&inputs) && inputs * over[0] * over[1] <= FEW_OVER_ALL
 }
 
-fn is_few<L: Order>(window: &Window<L>, [height, width]: [u32; 2], each: u64, most: u64) -> bool {
-    let planes = u64::from(window.planes) * u64::from(window.channels);
-    let results = (u64::from(height) * u64::from(width)).saturating_mul(planes);
-    results >= LEAST && planes <= FEW_PLANES && results.saturating_mul(each) <= most
+/// Elements of planes of this height and width.
+fn elements<L: Order>(window: &Window<L>, [height, width]: [u32; 2]) -> u64 {
+    (u64::from(height) * u64::from(width)).saturating_mul(planes(window))
+}
+
+fn planes<L: Order>(window: &Window<L>) -> u64 {
+    u64::from(window.planes) * u64::from(window.channels)
 }
 
 /// Choices that a thread remembers: a small network's pooling, forward and backward.

@@ -96,7 +96,7 @@ impl Kernels {
                     "an element a thread: channels are not whole vectors of 16 bytes, or windows dilated"
                 }
                 Self::General => {
-                    "an element a thread: a band of rows has no room in shared memory, or windows are dilated or too high"
+                    "an element a thread: there are few, a band of rows has no room in shared memory, or windows are dilated or too high"
                 }
             };
             let [size, stride, padding, dilation, input] = [size, stride, padding, dilation, input].map(pair);

@@ -1,72 +1,254 @@
-//! The launch of the kernel that takes an output a thread.
+//! The launches of the kernels that take an element a thread, or a few outputs one below the other.
+
+use std::ops::Range;
 
 use cuda_std::launch::LaunchDims;
 use kernels::gaussian_pool::Geometry;
-use kernels::gaussian_pool::elements::{ELEMENTS_BLOCK, Elements, GaussianPoolForwardElements};
-use kernels::gaussian_pool::vectors::{MOST_POSITIONS, Weights};
-use kernels::window::{Nchw, Window};
+use kernels::gaussian_pool::elements::{
+    ELEMENTS_BLOCK, Elements, GaussianPoolBackwardElements, GaussianPoolForwardElements, KNOWN_SIZES, MOST_ROWS,
+};
+use kernels::window::{Covering, Nhwc, Window};
 
-use super::super::Forward;
 use super::super::plan::Plan;
-use super::patches::of_planes;
-use crate::Layout::RowMajor;
+use super::super::{Backward, Forward};
+use super::few;
+use super::patches::{of_planes, window};
+use super::vectors::turned;
+use crate::Layout::{ChannelsLast, RowMajor};
 use crate::device::{Gpu, for_storage};
 use crate::{Real, Result};
 
-/// Products that are few, at most: they take no longer than a launch.
-const FEW: u64 = 1 << 23;
-/// Outputs that are enough threads, at least, and those that each read what its neighbours do too, at most.
-const LEAST: u64 = 1 << 12;
-const MOST: u64 = 1 << 19;
-/// How far windows are apart, at least: what those share that are nearer is worth to be staged.
-const LEAST_APART: u32 = 3;
-/// Elements of planes that are too small for blocks that go down them, at most, and products of such.
-const SMALL: u32 = 1 << 12;
-const FEW_OF_SMALL: u64 = 1 << 25;
+/// Runs a block with `$size` and `$rows` as the kernels' parameters of these names.
+macro_rules! for_size_and_rows {
+    ($size_and_rows:expr, $size:ident, $rows:ident, $body:expr) => {
+        for_size_and_rows!(
+            @ $size_and_rows, $size, $rows, $body;
+            (2, 1): (2, 1); (2, _): (2, 4); (3, 1): (3, 1); (3, _): (3, 4); (5, 1): (5, 1); (5, _): (5, 4); (_, 1): (0, 1);
+            (_, _): (0, 4);
+        )
+    };
+    (@ $case:expr, $size:ident, $rows:ident, $body:expr; $(($s:pat, $r:pat): ($a:literal, $b:literal);)*) => {
+        match $case {
+            $(($s, $r) => {
+                const $size: usize = $a;
+                const $rows: usize = $b;
+                $body
+            })*
+        }
+    };
+}
 
-/// A launch's window, its weights and its threads.
+/// A launch's window and its threads.
 pub(super) struct ElementsPlan {
-    window: Window<Nchw>,
-    weights: Weights,
+    window: Window<Nhwc>,
+    /// Whether the pass is backward by the window turned round.
+    turned: bool,
+    /// Positions along each axis of windows that go by the kernel of their size, or none, and rows of a thread.
+    size_and_rows: (u32, u32),
     elements: Elements,
     dims: LaunchDims,
 }
 
-/// The plan of the pass, if it is row-major and little, and all channels share a Gaussian whose weights are the same everywhere.
-pub(super) fn plan(plan: &Plan, geometry: &Geometry) -> Option<ElementsPlan> {
+impl ElementsPlan {
+    fn new(window: Window<Nhwc>, turned: bool, size: [u32; 2], size_and_rows: (u32, u32)) -> Option<Self> {
+        let (elements, blocks) = Elements::new(&window, size, size_and_rows.1)?;
+        let dims = LaunchDims::new(blocks, ELEMENTS_BLOCK).with_shared(Elements::shared_bytes(window.size));
+        Some(Self { window, turned, size_and_rows, elements, dims })
+    }
+}
+
+/// Outputs that are enough threads, at least, and elements of a gradient.
+const LEAST_OUTPUTS: u64 = 1 << 9;
+const LEAST_INPUTS: u64 = 1 << 12;
+/// Products from which on several rows a thread take less time, of windows whose size is compiled in and of others.
+const FOR_ROWS: [u64; 2] = [1 << 18, 1 << 22];
+
+/// What the other kernels make of an image's channels.
+enum Channels {
+    /// Row-major: planes of one channel.
+    One,
+    /// No whole vectors.
+    Odd,
+    /// Whole vectors.
+    Vectors,
+}
+
+/// What of a window and its channels the times depend on.
+struct Kind {
+    channels: Channels,
+    /// Positions along each axis, if there is a kernel of that size.
+    known: Option<u32>,
+    size: [u32; 2],
+    /// The longer way from window to window.
+    stride: u32,
+}
+
+impl Kind {
+    fn new(plan: &Plan, window: &Window<Nhwc>) -> Self {
+        let channels = match plan.layout {
+            RowMajor => Channels::One,
+            ChannelsLast if few::odd(window.channels) => Channels::Odd,
+            ChannelsLast => Channels::Vectors,
+        };
+        let [height, width] = window.size;
+        let known = (height == width && KNOWN_SIZES.contains(&width)).then_some(width);
+        Self { channels, known, size: window.size, stride: window.stride[0].max(window.stride[1]) }
+    }
+
+    /// Products, a window's positions for each output, of which these kernels take less time forward than the others. Measured on an H100
+    /// (docs/perf/log.md).
+    fn forward(&self) -> Range<u64> {
+        let positions = self.size[0].saturating_mul(self.size[1]);
+        let overlap = self.stride < self.size[0].min(self.size[1]);
+        match (&self.channels, self.known, self.stride) {
+            (Channels::One, Some(_), 1) => 0..1 << 26,
+            (Channels::One, Some(5), _) => 0..1 << 24,
+            // Those that leave columns out.
+            (Channels::One, Some(size), stride) if stride > size => 0..1 << 23,
+            (Channels::One, Some(_), _) => 0..0,
+            (Channels::One, None, 2) if overlap && positions <= 16 => 0..1 << 20,
+            (Channels::One, None, 3) if overlap && positions <= 64 => 0..1 << 22,
+            (Channels::One, None, 4..) if overlap && positions <= 144 => 0..1 << 24,
+            // Of those that do not overlap, sizes that no kernel has.
+            (Channels::One, None, 5..) if !overlap && positions <= 100 && self.size != [8; 2] => 1 << 21..1 << 24,
+            (Channels::Odd, Some(5), _) => 0..1 << 24,
+            (Channels::Odd, Some(_), 1) => 1 << 19..1 << 26,
+            (Channels::Vectors, Some(3), 1) => 0..1 << 22,
+            (Channels::Vectors, Some(5), 1) => 0..1 << 24,
+            (Channels::Vectors, Some(3 | 5), _) => 0..1 << 20,
+            _ => 0..0,
+        }
+    }
+
+    /// The same of the input's gradient alone: windows over an element, for each of them.
+    fn backward(&self) -> Range<u64> {
+        let overlap = self.stride < self.size[0].min(self.size[1]);
+        match (&self.channels, self.known, self.stride) {
+            (Channels::One, Some(_), 1) => 0..1 << 26,
+            (Channels::One, _, 2..) if overlap => 0..1 << 20,
+            (Channels::One, None | Some(5), 2..) => 0..1 << 18,
+            (Channels::Odd, Some(2 | 3), 1) => 1 << 19..1 << 26,
+            (Channels::Odd, _, 1) => 0..1 << 29,
+            (Channels::Odd, Some(2 | 3), _) => 0..0,
+            (Channels::Odd, _, 2) => 0..1 << 22,
+            (Channels::Odd, _, _) => 0..1 << 19,
+            (Channels::Vectors, None, 1) => 0..1 << 29,
+            (Channels::Vectors, Some(3), 1) => 0..1 << 21,
+            (Channels::Vectors, Some(5), 1) => 0..1 << 23,
+            _ => 0..0,
+        }
+    }
+
+    /// The kernel's parameters of windows one apart.
+    fn size_and_rows(&self, products: u64) -> (u32, u32) {
+        let several = products >= FOR_ROWS[usize::from(self.known.is_none())];
+        (self.known.unwrap_or(0), if several && self.stride == 1 { MOST_ROWS } else { 1 })
+    }
+}
+
+/// The plan of the pass forward, if all channels share a Gaussian whose weights are the same everywhere and no other kernel takes less time.
+pub(super) fn forward(plan: &Plan, geometry: &Geometry) -> Option<ElementsPlan> {
+    let window = of_one(plan, geometry)?;
+    let (kind, outputs) = (Kind::new(plan, &window), elements(&window, window.output));
+    let products = window.size.into_iter().fold(outputs, |product, size| product.saturating_mul(u64::from(size)));
+    if outputs < LEAST_OUTPUTS || !kind.forward().contains(&products) {
+        return None;
+    }
+    ElementsPlan::new(window, false, window.output, kind.size_and_rows(products))
+}
+
+/// The same of the input's gradient alone.
+pub(super) fn backward(plan: &Plan, geometry: &Geometry) -> Option<ElementsPlan> {
+    let window = of_one(plan, geometry)?;
+    let (kind, inputs) = (Kind::new(plan, &window), elements(&window, window.input));
+    let over = [0, 1].map(|axis| u64::from(window.size[axis].min(window.input[axis]).div_ceil(window.stride[axis])));
+    let products = inputs.saturating_mul(over[0] * over[1]);
+    if inputs < LEAST_INPUTS || !kind.backward().contains(&products) {
+        return None;
+    }
+    if window.stride == [1, 1] {
+        let turned = turned(window);
+        return ElementsPlan::new(turned, true, turned.output, kind.size_and_rows(products));
+    }
+    ElementsPlan::new(window, false, window.input, (0, 1))
+}
+
+/// Elements of planes of this height and width.
+fn elements(window: &Window<Nhwc>, [height, width]: [u32; 2]) -> u64 {
+    let planes = u64::from(window.planes) * u64::from(window.channels);
+    (u64::from(height) * u64::from(width)).saturating_mul(planes)
+}
+
+/// The window, of planes that have one Gaussian.
+fn of_one(plan: &Plan, geometry: &Geometry) -> Option<Window<Nhwc>> {
     let [y, x] = &geometry.axes;
     let one = (geometry.sets, geometry.kernels, y.cases, x.cases) == (1, 1, 1, 1);
-    let positions = y.size.saturating_mul(x.size);
-    if plan.layout != RowMajor || geometry.planes == 0 || !one || positions > MOST_POSITIONS {
-        return None;
-    }
-    let outputs = (u64::from(y.output) * u64::from(x.output)).saturating_mul(u64::from(geometry.planes));
-    let most = if y.image.saturating_mul(x.image) <= SMALL { FEW_OF_SMALL } else { FEW };
-    if !(LEAST..=MOST).contains(&outputs)
-        || y.stride.min(x.stride) < LEAST_APART
-        || outputs.saturating_mul(u64::from(positions)) > most
-    {
-        return None;
-    }
-    let window = of_planes(geometry, [geometry.planes, 1]);
-    let weights = Weights::new(plan.variances() as u32, x.size);
-    let (elements, blocks) = Elements::new(&window)?;
-    let dims = LaunchDims::new(blocks, ELEMENTS_BLOCK).with_shared(Weights::shared_bytes(window.size));
-    Some(ElementsPlan { window, weights, elements, dims })
+    let window = match plan.layout {
+        RowMajor => of_planes(geometry, [geometry.planes, 1]),
+        ChannelsLast => window(geometry),
+    };
+    let shared = y.size.saturating_add(x.size) <= 2048;
+    (geometry.planes > 0 && one && shared).then_some(window)
 }
+
+const WHY: &str = "an element a thread, or a few one below the other, with weights that all channels share";
 
 impl<T: Real> Forward<'_, T> {
     pub(super) fn elements(self, gpu: &Gpu, geometry: Geometry, launch: ElementsPlan) -> Result<()> {
         let plan = &self.plan;
-        let _why = super::because(plan, "an output a thread, with weights that all channels share: little");
-        let (op, ElementsPlan { window, weights, elements, dims }) = (plan.op, launch);
+        let _why = super::because(plan, WHY);
+        let (op, variances) = (plan.op, plan.variances() as u32);
+        let ElementsPlan { window, size_and_rows, elements, dims, .. } = launch;
         for_storage!(T as S, op, "x", gpu, {
             let (x, y) = (self.x.gpu::<S>(op, "x")?, self.y.gpu_mut::<S>(op, "y")?);
             let (mean, var) = (self.mean.gpu::<f32>(op, "mean")?, self.var.gpu::<f32>(op, "var")?);
-            let launch = GaussianPoolForwardElements::<S> { x, mean, var, y, weights, geometry, window, elements };
-            // SAFETY: `x` and `y` have the shapes and the layout that `window` and `geometry` were made of, and the parameters theirs; the
-            // elements are the window's, and the launch theirs, with shared memory for the weights.
-            unsafe { gpu.launch(dims, launch) }
+            let (beta, turned) = (0.0, 0);
+            for_size_and_rows!(size_and_rows, SIZE, ROWS, {
+                type Kernel<'a, S> = GaussianPoolForwardElements<'a, S, SIZE, ROWS>;
+                let launch = Kernel::<S> { x, mean, var, y, beta, turned, variances, geometry, window, elements };
+                // SAFETY: `x` and `y` have the shapes and the layout that `window` and `geometry` were made of, and the parameters theirs; the
+                // elements are the window's outputs, as many a thread as the kernel takes, and the launch theirs, with shared memory for the
+                // weights.
+                unsafe { gpu.launch(dims, launch) }
+            })
+        })
+    }
+}
+
+impl<T: Real> Backward<'_, T> {
+    pub(super) fn elements(self, gpu: &Gpu, geometry: Geometry, launch: ElementsPlan) -> Result<()> {
+        let plan = &self.plan;
+        let Some(out) = self.dx else { return Ok(()) };
+        let _why = super::because(plan, WHY);
+        let (op, variances, beta) = (plan.op, plan.variances() as u32, out.beta as f32);
+        let ElementsPlan { window, turned, size_and_rows, elements, dims } = launch;
+        for_storage!(T as S, op, "dx", gpu, {
+            let (dy, dx) = (self.dy.gpu::<S>(op, "dy")?, out.tensor.gpu_mut::<S>(op, "dx")?);
+            let (mean, var) = (self.mean.gpu::<f32>(op, "mean")?, self.var.gpu::<f32>(op, "var")?);
+            if !turned {
+                let covering = Covering::new(&window);
+                let launch = GaussianPoolBackwardElements::<S> {
+                    dy,
+                    mean,
+                    var,
+                    dx,
+                    beta,
+                    variances,
+                    geometry,
+                    window,
+                    covering,
+                    elements,
+                };
+                // SAFETY: as above, of `dy` and `dx`; the elements are the window's inputs, one a thread.
+                return unsafe { gpu.launch(dims, launch) };
+            }
+            let (x, y, turned) = (dy, dx, 1);
+            for_size_and_rows!(size_and_rows, SIZE, ROWS, {
+                type Kernel<'a, S> = GaussianPoolForwardElements<'a, S, SIZE, ROWS>;
+                let launch = Kernel::<S> { x, mean, var, y, beta, turned, variances, geometry, window, elements };
+                // SAFETY: as above; the window is that whose pooling of `dy` is the pass.
+                unsafe { gpu.launch(dims, launch) }
+            })
         })
     }
 }

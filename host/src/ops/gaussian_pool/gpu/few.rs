@@ -21,7 +21,10 @@ use crate::device::{Gpu, for_storage};
 use crate::{DType, Real, Result};
 
 /// Elements that are little: with as many, blocks that go down planes take longer.
-const LITTLE: u64 = 1 << 16;
+const LITTLE: u64 = 1 << 18;
+/// Elements of planes that are too small for such blocks, at most, where windows are so far apart.
+const SMALL: u64 = 1 << 9;
+const FAR_APART: u32 = 4;
 
 /// A launch's window, and how its threads are laid.
 pub(super) struct FewPlan {
@@ -52,12 +55,14 @@ pub(super) fn backward(plan: &Plan, geometry: &Geometry) -> Option<FewPlan> {
 }
 
 /// The same of planes that follow each other and windows that do not overlap, where there is so little that a launch is most of what it
-/// takes.
+/// takes, or planes are small and windows far apart.
 pub(super) fn little(plan: &Plan, geometry: &Geometry) -> Option<FewPlan> {
     let [y, x] = geometry.axes.map(|Axis { cases, .. }| cases);
     let one = (geometry.sets, geometry.kernels, y, x) == (1, 1, 1, 1);
-    let elements = geometry.axes.map(|axis| u64::from(axis.image)).iter().product::<u64>() * u64::from(geometry.planes);
-    if plan.layout != RowMajor || plan.planes() == 0 || !one || elements > LITTLE {
+    let of_plane: u64 = geometry.axes.iter().map(|axis| u64::from(axis.image)).product();
+    let small = of_plane <= SMALL && geometry.axes.iter().all(|axis| axis.stride >= FAR_APART);
+    let little = of_plane.saturating_mul(u64::from(geometry.planes)) <= LITTLE;
+    if plan.layout != RowMajor || plan.planes() == 0 || !one || !(little || small) {
         return None;
     }
     backward_of(of_planes(geometry, [geometry.planes, 1])).filter(|few| !overlap(&few.window))
@@ -84,15 +89,15 @@ fn by_cells(window: &Window<Nhwc>) -> bool {
     (window.size, window.stride) == ([CELLS_SIZE as u32; 2], [2; 2])
 }
 
-/// Whether channels are no multiple of what other kernels with the channels last take at once.
-pub(super) fn odd(geometry: &Geometry) -> bool {
-    !geometry.channels.is_multiple_of(CHANNELS)
+/// Whether so many channels are no multiple of what other kernels with the channels last take at once.
+pub(super) fn odd(channels: u32) -> bool {
+    !channels.is_multiple_of(CHANNELS)
 }
 
 /// The same of the passes backward: of windows one apart that is 16 bytes.
 pub(super) fn odd_backward(geometry: &Geometry, dtype: DType) -> bool {
     let one_apart = geometry.axes.iter().all(|axis| axis.stride == 1);
-    odd(geometry) || (one_apart && !geometry.channels.is_multiple_of(16 / dtype.size() as u32))
+    odd(geometry.channels) || (one_apart && !geometry.channels.is_multiple_of(16 / dtype.size() as u32))
 }
 
 fn of_one(plan: &Plan, geometry: &Geometry) -> Option<Window<Nhwc>> {
