@@ -3,7 +3,8 @@
 //! A task takes a few rows of one plane ([`rows`]); how many depends on the shapes alone, so that sums have one order for any
 //! number of threads. A pixel has one element, or all channels where these are neighbours ([`Plan::lanes`]). Either way
 //! every inner loop ([`sums`]) runs over adjacent elements of slices, which the compiler vectorises: along x by the order of
-//! columns ([`Columns`](columns::Columns)). Planes of few terms go by these ([`few`]). Elements of 16 bits are converted first, a task's at once, or where they are read.
+//! columns ([`Columns`](columns::Columns)). Planes of few terms go by these ([`few`]), the input's gradient of
+//! planes that have one window by its weights ([`whole`]). Elements of 16 bits are converted first, a task's at once, or where they are read.
 
 mod along_y;
 mod columns;
@@ -11,6 +12,7 @@ mod few;
 mod parts;
 mod rows;
 mod sums;
+mod whole;
 
 use std::ops::Range;
 
@@ -141,8 +143,13 @@ impl<T: Real> OnCpu for Backward<'_, T> {
             && let Some(Out { tensor, beta }) = &mut pass.dx
         {
             let along: Vec<_> = gaussians.iter().map(|axes| axes.each_ref().map(|axis| &axis.weight)).collect();
+            let (dy, beta) = (pass.dy.host()?, T::Compute::of(*beta));
             if let Some(terms) = Terms::backward(&plan, &along) {
-                terms.sum(pass.dy.host()?, tensor.host_mut()?, T::Compute::of(*beta));
+                terms.sum(dy, tensor.host_mut()?, beta);
+                return Ok(());
+            }
+            if whole::is_whole(&plan) {
+                whole::backward(&plan, &along, dy, tensor.host_mut()?, beta);
                 return Ok(());
             }
         }
