@@ -32,13 +32,13 @@ pub fn tests() -> Vec<Trial> {
     let mut tests = vec![
         on_cpu("gaussian_pool::matches_the_formula::f64", || matches_the_formula::<f64>(small_cases())),
         on_cpu("gaussian_pool::matches_the_formula::f32", || {
-            matches_the_formula::<f32>([small_cases(), narrow_cases(), lines::cases(), global::cases()].concat())
+            matches_the_formula::<f32>([small_cases(), narrow_cases(), lines::cases(), global::large_cases()].concat())
         }),
         on_cpu("gaussian_pool::matches_the_formula::f16", || {
             matches_the_formula::<f16>([small_cases(), lines::cases()].concat())
         }),
         on_cpu("gaussian_pool::matches_the_formula::bf16", || {
-            matches_the_formula::<bf16>([small_cases(), lines::cases(), global::cases()].concat())
+            matches_the_formula::<bf16>([small_cases(), lines::cases(), global::large_cases()].concat())
         }),
         on_cpu("gaussian_pool::gradients_match_finite_differences", gradients_match_finite_differences),
         on_cpu(
@@ -185,6 +185,7 @@ fn gpu_cases() -> Vec<Case> {
         global::cases(),
         large::cases(),
         elements::cases(),
+        if SANITIZED { vec![] } else { global::large_cases() },
     ];
     [vec![listed], of_kernels.into()].concat().concat()
 }

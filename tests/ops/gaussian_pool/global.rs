@@ -15,7 +15,10 @@ pub(super) fn cases() -> Vec<Case> {
         ([2, 4, 6, 7], window([9, 9]).padding([4, 4])),
         ([2, 130, 5, 5], window([5, 5])),
         ([1, 2, 40, 33], window([40, 33])),
-        ([2, 2, 60, 50], window([40, 33])),
-        ([1, 1, 130, 130], window([130, 130])),
     ])
+}
+
+/// Planes larger than their window, and so large that the CPU has several tasks of one.
+pub(super) fn large_cases() -> Vec<Case> {
+    all_of(&[([2, 2, 60, 50], Window::new([40, 33])), ([1, 1, 130, 130], Window::new([130, 130]))])
 }
