@@ -20,5 +20,5 @@ pub(super) fn cases() -> Vec<Case> {
 
 /// Planes larger than their window, and so large that the CPU has several tasks of one.
 pub(super) fn large_cases() -> Vec<Case> {
-    all_of(&[([2, 2, 60, 50], Window::new([40, 33])), ([1, 1, 130, 130], Window::new([130, 130]))])
+    all_of(&[([2, 2, 60, 50], Window::new([40, 33])), ([1, 2, 130, 130], Window::new([130, 130]))])
 }
