@@ -190,6 +190,7 @@ fn gpu_cases() -> Vec<Case> {
         large::cases(),
         elements::cases(),
         if SANITIZED { vec![] } else { global::large_cases() },
+        lanes::maps(),
     ];
     [vec![listed], of_kernels.into()].concat().concat()
 }

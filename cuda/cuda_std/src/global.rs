@@ -322,6 +322,33 @@ macro_rules! loads {
 loads!(Global);
 loads!(GlobalMut);
 
+impl<T: Copy> Global<T> {
+    /// Brings what element `i` is in from memory into the L2 cache if the predicate is true, and waits for nothing: a load that comes
+    /// when that is done waits less. `i` may be anything where the predicate is false. PTX: `@p prefetch.global.L2` (PTX ISA, Data
+    /// Movement: `prefetch`).
+    ///
+    /// # Safety
+    /// As [`load`](Self::load) where the predicate is true.
+    #[inline(always)]
+    #[cfg_attr(not(target_arch = "nvptx64"), track_caller)]
+    pub unsafe fn prefetch_if(self, predicate: bool, i: usize) {
+        // SAFETY: the caller's index. What is in memory is as it was.
+        #[cfg(target_arch = "nvptx64")]
+        unsafe {
+            core::arch::asm!(
+                "{{ .reg .pred p; .reg .b64 g; setp.ne.u32 p, {predicate}, 0; cvta.to.global.u64 g, {address}; \
+                 @p prefetch.global.L2 [g]; }}",
+                predicate = in(reg32) u32::from(predicate),
+                address = in(reg64) self.as_raw().wrapping_add(i),
+                options(nostack, nomem, preserves_flags));
+        }
+        #[cfg(not(target_arch = "nvptx64"))]
+        if predicate {
+            self.at(i, 1);
+        }
+    }
+}
+
 impl<T: Copy> GlobalMut<T> {
     /// Stores to element `i`. PTX: `st.global` (PTX ISA, Data Movement: `st`).
     ///

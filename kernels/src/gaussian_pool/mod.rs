@@ -71,6 +71,8 @@ pub use weights::*;
 
 /// Threads of a block of the forward and the backward kernels.
 pub const BLOCK: u32 = 128;
+/// Bytes that come from memory together.
+const SECTOR: u32 = 32;
 /// Rows of a tile that a thread sums at once.
 pub const SUMS: usize = 8;
 /// The most lanes of a block: neighbouring channels that it takes side by side.

@@ -36,6 +36,9 @@ const BEFORE: u32 = 5;
 const FAR: u32 = 1 << 31;
 /// Elements of a vector of weights in shared memory.
 const VECTOR: u32 = 12;
+/// Meshes after the next whose elements are on their way from memory: registers have no room for them, and by its instructions a mesh
+/// takes less time than memory.
+const AHEAD: u32 = 2;
 /// Elements of a row of a warp's meshes.
 const ROW: u32 = STRIDE as u32 * warp::WARP_SIZE;
 
@@ -176,6 +179,18 @@ pub unsafe fn gaussian_pool_backward_parameters_planes<const SIZE: usize, const 
             });
             loaded
         };
+        // What meshes further below will load, of the columns whose elements come from memory together by the first.
+        let fetch = |row: u32, from: u32, mesh: u32, top: u32, at: u32| {
+            let inside =
+                lane.is_multiple_of(8) & (row.wrapping_add(AHEAD) < window.output[0]) & (across < window.output[1]);
+            dy.prefetch_if(inside, from.wrapping_add(AHEAD * below) as usize);
+            let inside = lane.is_multiple_of(2) & (mesh.wrapping_add(AHEAD) < meshes) & (left < covered[1]);
+            unrolled!(I in [0 1 2] {
+                let below = AHEAD * STRIDE as u32 + I as u32;
+                let inside = inside & (top.wrapping_add(below) < covered[0]);
+                x.prefetch_if(inside, at.wrapping_add(below * line) as usize);
+            });
+        };
         let mut rows = [[0.0; OVER]; RING];
         let mut inputs = [[[0.0; STRIDE]; STRIDE]; RING];
         rows[0] = load(first, from);
@@ -228,6 +243,7 @@ pub unsafe fn gaussian_pool_backward_parameters_planes<const SIZE: usize, const 
                         top = top.wrapping_add(STRIDE as u32);
                     }
                     inputs[next] = load_inputs(next_mesh < meshes, top, at);
+                    fetch(row.wrapping_add(1), from, next_mesh, top, at);
                     spread[K] = [0.0; STRIDE];
                     unrolled!(G in [0 1 2 3] { unrolled!(J in [0 1 2] {
                         if G < OVER && G * STRIDE + J < SIZE {

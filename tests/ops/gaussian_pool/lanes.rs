@@ -34,6 +34,28 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
+/// Three Gaussians a channel, all channels' or each its own: padding of each remainder, tiles of one and of several, planes in parts, and
+/// a block's warps of which some have nothing to do.
+pub(super) fn maps() -> Vec<Case> {
+    let window = |padding| Window::new([11; 2]).stride([2; 2]).padding(padding);
+    let list = [
+        ([1, 2, 45, 120], window([3, 2]), false),
+        ([1, 1, 30, 228], window([0, 0]), true),
+        ([1, 3, 24, 112], window([4, 4]), false),
+        ([5, 1, 19, 108], window([5, 0]), true),
+    ];
+    let case = |(i, (x, window, shared))| Case {
+        x,
+        layout: Layout::RowMajor,
+        window,
+        normalize: Normalize::Window,
+        kernels: 3,
+        shared,
+        per_axis: i % 2 == 0,
+    };
+    list.into_iter().enumerate().map(case).collect()
+}
+
 /// Small windows of each known size, on rows that are and are not multiples of four elements, cut off by padding or not; some
 /// planes a block, and some blocks.
 pub(super) fn small() -> Vec<([usize; 4], Window)> {

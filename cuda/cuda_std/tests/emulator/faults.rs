@@ -37,6 +37,7 @@ pub unsafe fn faulty(x: Global<f32>, y: GlobalMut<f32>, what: u32, big: u32) {
             17 => drop(shared_array![f64; 40_000]),
             18 => y.store_if(big == 10, 9, 0.0),
             19 => drop(warp::warp_vote_ballot(1, true)),
+            20 => x.prefetch_if(big == 10, 10),
             _ => y.store(0, 1.0),
         }
     }
@@ -76,6 +77,7 @@ fn a_fault_names_its_line() {
         (17, "17 => drop(shared_array!", String::from("of which there are 232448")),
         (18, "18 => y.store_if(", format!("`y`: index 9 is {}", elements(9))),
         (19, "19 => drop(warp::warp_vote_ballot", String::from("mask 0x00000001, which leaves it out")),
+        (20, "20 => x.prefetch_if(", format!("`x`: index 10 is {}", elements(10))),
     ];
     for (what, line, text) in cases {
         let error = error(what);

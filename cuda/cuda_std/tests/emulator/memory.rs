@@ -80,6 +80,7 @@ pub unsafe fn predicated(x: Global<f32>, y: GlobalMut<f32>, n: u32) {
     let at4 = if inside { t as usize * 4 } else { usize::MAX / 8 };
     // SAFETY: elements of this thread only, where the predicate is true.
     unsafe {
+        x.prefetch_if(inside, at);
         let one = x.load_if(inside, at, -1.0);
         let two = x.load2_if(inside, at4, Vec2::splat(-2.0));
         let four = x.load4_if(inside, at4, Vec4::splat(-4.0));

@@ -6,7 +6,7 @@ use super::{
     COLUMNS, Columns, LANES_BLOCK, LINE, Lanes, MOST_TAPS, STRIDE, Unit, VECTOR, WARPS, WINDOWS, Weights, Windows,
     compute, from_before, load_vector, reach, taps, turn, warp_of_block,
 };
-use crate::gaussian_pool::{Axis, Geometry, get_if};
+use crate::gaussian_pool::{Axis, Geometry, SECTOR, get_if};
 
 /// Blocks that fit on a multiprocessor, as many as leave each thread the registers it needs.
 const fn blocks(size: u32) -> u32 {
@@ -52,7 +52,7 @@ pub unsafe fn gaussian_pool_backward_lanes<T: Storage, const SIZE: u32, const WH
     let (mut from, mut pixels) = unsafe {
         let rows = rows_of_part(vertical, first, stored);
         let pixels = Pixels::new(dx.offset(unit.first_pixel(&geometry)), &geometry, &lanes, &unit, start, rows);
-        (From::new(dy, &geometry, &lanes, &unit, start), pixels)
+        (From::new(dy, 1, &geometry, &lanes, &unit, start), pixels)
     };
     // Those of the next turn.
     // SAFETY: zero bits are zeros.
@@ -87,7 +87,7 @@ pub unsafe fn gaussian_pool_backward_lanes<T: Storage, const SIZE: u32, const WH
             if Q < turn(SIZE) && step + (Q as u32) < steps {
                 spreads[Q % taps] = spread::<SIZE>(own[Q].map(T::to_f32), &by_x);
                 unrolled!(I in [0 1] {
-                    let gradient = gather::<SIZE>(&spreads, Q, I, &by_y);
+                    let gradient = gather::<SIZE, COLUMNS>(&spreads, Q, I, &by_y);
                     // SAFETY: one lane of one warp has these pixels, and the warp its row.
                     unsafe {
                         if WHOLE {
@@ -116,15 +116,22 @@ pub(super) struct From<T> {
 }
 
 impl<T: Storage> From<T> {
-    /// From row `start` on.
+    /// From row `start` on, which may be before the first, of a plane that has so many maps.
     ///
     /// # Safety
-    /// `dy` holds the plane's map.
+    /// `dy` holds the plane's maps.
     #[device_inline]
-    pub(super) unsafe fn new(dy: Global<T>, geometry: &Geometry, lanes: &Lanes, unit: &Unit, start: u32) -> Self {
+    pub(super) unsafe fn new(
+        dy: Global<T>,
+        maps: u32,
+        geometry: &Geometry,
+        lanes: &Lanes,
+        unit: &Unit,
+        start: u32,
+    ) -> Self {
         let [height, line] = [geometry.axes[0].output, geometry.axes[1].output];
         // SAFETY: the caller's.
-        let dy = unsafe { dy.offset(unit.plane as usize * height as usize * line as usize) };
+        let dy = unsafe { dy.offset(unit.plane as usize * (maps * height * line) as usize) };
         let window = unit.window(lanes);
         let at = start.wrapping_mul(line).wrapping_add(window).cast_signed();
         let mut rows = [0; WINDOWS];
@@ -139,15 +146,45 @@ impl<T: Storage> From<T> {
     /// As [`new`](Self::new).
     #[device_inline]
     pub(super) unsafe fn load(&mut self, nothing: u32) -> Own<T> {
+        // SAFETY: the caller's.
+        let values = unsafe { self.of_map(0) };
+        self.next(nothing);
+        values
+    }
+
+    /// The same of the map that begins so many elements after the plane's first, without going on.
+    ///
+    /// # Safety
+    /// As [`new`](Self::new), of that map.
+    #[device_inline]
+    pub(super) unsafe fn of_map(&self, map: u32) -> Own<T> {
         let mut values = [T::from_f32(0.0); WINDOWS];
         unrolled!(V in [0 1] {
-            let at = (self.at as isize + V as isize).cast_unsigned();
+            let at = (self.at as isize + map as isize + V as isize).cast_unsigned();
             // SAFETY: loaded only where row and column are in the output.
             values[V] = unsafe { self.dy.load_if(self.row < self.rows[V], at, values[V]) };
         });
+        values
+    }
+
+    /// Brings a row of a map, so many rows after the next, into the L2 cache. Rows follow each other: what is left of one, the next one brings.
+    ///
+    /// # Safety
+    /// As [`of_map`](Self::of_map).
+    #[device_inline]
+    pub(super) unsafe fn prefetch(&self, map: u32, rows: u32) {
+        let sector = SECTOR / (WINDOWS * size_of::<T>()) as u32;
+        let wanted = warp::lane_id().is_multiple_of(sector) & (self.row.wrapping_add(rows) < self.rows[0]);
+        let at = (self.at as isize + map as isize + rows as isize * self.line as isize).cast_unsigned();
+        // SAFETY: only where row and column are in the output.
+        unsafe { self.dy.prefetch_if(wanted, at) };
+    }
+
+    /// Goes on to the next row.
+    #[device_inline]
+    pub(super) fn next(&mut self, nothing: u32) {
         self.at = self.at.wrapping_add(self.line + nothing.cast_signed());
         self.row = self.row.wrapping_add(1);
-        values
     }
 }
 
@@ -275,16 +312,23 @@ pub(super) fn spread<const SIZE: u32>(own: Windows, by: &Weights) -> Columns {
     spread
 }
 
-/// The gradient of row `i` of a step, whose own row of `dy` is kept as number `step`.
+/// What row `i` of a step has of the rows over it, spread over columns or not, of which the step's own is kept as number `step`.
 #[device_inline]
-pub(super) fn gather<const SIZE: u32>(spreads: &[Columns; MOST_TAPS], step: usize, i: usize, by: &Weights) -> Columns {
+pub(super) fn gather<const SIZE: u32, const EACH: usize>(
+    rows: &[[f32; EACH]; MOST_TAPS],
+    step: usize,
+    i: usize,
+    by: &Weights,
+) -> [f32; EACH] {
     let taps = taps(SIZE);
-    let mut gradient = spreads[step % taps].map(|spread| by[i] * spread);
+    let mut gradient = rows[step % taps].map(|value| by[i] * value);
     unrolled!(M in [1 2 3 4 5] {
         let position = M * STRIDE + i;
         if position < SIZE as usize {
             let row = (step + taps - M) % taps;
-            unrolled!(J in [0 1 2 3] { gradient[J] = float::fma(by[position], spreads[row][J], gradient[J]); });
+            unrolled!(J in [0 1 2 3] {
+                if J < EACH { gradient[J] = float::fma(by[position], rows[row][J], gradient[J]); }
+            });
         }
     });
     gradient

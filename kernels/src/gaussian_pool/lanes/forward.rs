@@ -3,8 +3,8 @@
 use cuda_std::prelude::*;
 
 use super::{
-    COLUMNS, Columns, LANES_BLOCK, Lanes, MOST_TAPS, Ring, STRIDE, Unit, VECTOR, WARPS, WINDOWS, Weights, Windows,
-    compute, load_vector, ring, taps, turn, warp_of_block,
+    COLUMNS, Columns, LANES_BLOCK, Lanes, MOST_KERNELS, MOST_TAPS, Ring, STRIDE, Unit, VECTOR, WARPS, WINDOWS, Weights,
+    Windows, of_maps, ring, taps, turn, warp_of_block,
 };
 use crate::gaussian_pool::Geometry;
 
@@ -16,9 +16,6 @@ const fn blocks(size: u32, kernels: usize) -> u32 {
         _ => 8,
     }
 }
-
-/// Gaussians of a channel, at most.
-const MOST_KERNELS: usize = 3;
 
 /// `y[n, c*K + k]` = `x[n, c]` pooled by Gaussian `k` of the channel's set. The grid has a warp for each unit.
 ///
@@ -42,35 +39,19 @@ pub unsafe fn gaussian_pool_forward_lanes<T: Storage, const SIZE: u32, const TUR
     lanes: Lanes,
 ) {
     let [vertical, horizontal] = &geometry.axes;
-    let Some(unit) = Unit::of_warp(&lanes, 0) else { return };
+    let unit = Unit::of_warp_or_nothing(&lanes, 0);
     let bytes = ring::bytes(TURN, size_of::<T>() as u32);
     let of_warp = KERNELS as u32 * 2 * VECTOR;
-    // SAFETY: shared memory has each warp's vectors, and then its ring; the plane begins there; the parameters are there.
-    let (mut rows, at) = unsafe {
+    // SAFETY: shared memory has each warp's vectors, and then its ring; the plane begins there; the parameters are there; no warp
+    // has left.
+    let (mut rows, (by_y, by_x)) = unsafe {
         let shared = dynamic_shared::<f32>();
         let ring = shared.offset(WARPS * of_warp).cast::<T>();
         let ring = ring.offset(warp_of_block() * (bytes / size_of::<T>() as u32));
         let plane = x.offset(unit.first_pixel(&geometry));
         let rows = Ring::<T, TURN>::new(plane, ring, &geometry, &lanes, &unit, unit.begin, (0, vertical.image));
-        let at = shared.offset(warp_of_block() * of_warp);
-        for kernel in 0..KERNELS as u32 {
-            let gaussian = unit.gaussian(&geometry) + kernel;
-            compute(at.offset(kernel * 2 * VECTOR), [mean, var], &geometry, lanes.variances, gaussian, 1);
-        }
-        warp::sync_warp(warp::FULL_MASK);
-        (rows, at)
+        (rows, of_maps::<SIZE, KERNELS>(shared, [mean, var], &geometry, lanes.variances, &unit))
     };
-    // SAFETY: zero bits are 0.0.
-    let (mut by_y, mut by_x): ([Weights; MOST_KERNELS], [Weights; MOST_KERNELS]) = unsafe { core::mem::zeroed() };
-    unrolled!(K in [0 1 2] {
-        if K < KERNELS {
-            // SAFETY: the vectors were written before the barrier.
-            unsafe {
-                by_y[K] = load_vector::<SIZE>(at, 2 * K as u32 * VECTOR);
-                by_x[K] = load_vector::<SIZE>(at, (2 * K as u32 + 1) * VECTOR);
-            }
-        }
-    });
     let (taps, ox) = (taps(SIZE), unit.window(&lanes));
     let map = vertical.output * horizontal.output;
     // SAFETY: the plane's maps begin there.
@@ -86,7 +67,7 @@ pub unsafe fn gaussian_pool_forward_lanes<T: Storage, const SIZE: u32, const TUR
 
     // SAFETY: zero bits are 0.0.
     let mut open: [[Columns; MOST_TAPS]; MOST_KERNELS] = unsafe { core::mem::zeroed() };
-    let steps = unit.end - unit.begin + taps as u32 - 1;
+    let steps = if unit.end > unit.begin { unit.end - unit.begin + taps as u32 - 1 } else { 0 };
     let mut step = 0;
     while step < steps {
         // 0, see `Ring::next`.

@@ -14,12 +14,14 @@
 //!   is complete it forms what its columns give to each window over them, and sums these from its neighbours.
 //! - [`gaussian_pool_backward_lanes`]: a lane spreads each row of `dy` over its columns, with what its neighbours have of it,
 //!   and then over the rows of the image.
-//! - [`gaussian_pool_backward_parameters_lanes`]: the same, with `x` at hand.
+//! - [`gaussian_pool_backward_maps_lanes`]: of several Gaussians of a channel, it spreads their rows of `dy` over the rows of the image first.
+//! - [`gaussian_pool_backward_parameters_lanes`]: as of one Gaussian, with `x` at hand.
 //!
 //! A warp's work is a *unit*: a part of a plane's rows, and a tile of its columns.
 
 mod backward;
 mod forward;
+mod maps;
 mod parameters;
 mod plan;
 mod ring;
@@ -27,6 +29,7 @@ mod ring;
 pub use backward::*;
 use cuda_std::prelude::*;
 pub use forward::*;
+pub use maps::*;
 pub use parameters::*;
 pub use plan::*;
 use ring::Ring;
@@ -48,6 +51,8 @@ const LINE: u32 = warp::WARP_SIZE * COLUMNS as u32;
 const WINDOWS: usize = COLUMNS / STRIDE;
 /// Windows over a pixel along an axis, at most.
 const MOST_TAPS: usize = 6;
+/// Gaussians of a channel, at most.
+const MOST_KERNELS: usize = 3;
 /// Units that are enough for any GPU: with fewer, planes are taken apart along y.
 const ENOUGH: u32 = 2048;
 /// Elements of a vector of weights in shared memory.
@@ -115,14 +120,27 @@ impl Unit {
     #[device_inline]
     fn of_warp(lanes: &Lanes, before: u32) -> Option<Self> {
         let unit = thread::block_idx_x() * WARPS + warp_of_block();
+        (unit < lanes.units).then(|| Self::new(lanes, before, unit))
+    }
+
+    /// The same, and where there is none for this warp the last one with nothing to do, for who still meets the block's other warps.
+    #[device_inline]
+    fn of_warp_or_nothing(lanes: &Lanes, before: u32) -> Self {
+        let unit = thread::block_idx_x() * WARPS + warp_of_block();
+        let mut own = Self::new(lanes, before, unit.min(lanes.units - 1));
         if unit >= lanes.units {
-            return None;
+            own.end = own.begin;
         }
+        own
+    }
+
+    #[device_inline]
+    fn new(lanes: &Lanes, before: u32, unit: u32) -> Self {
         let (plane, number) = divide(unit, lanes.tiles * lanes.parts);
         let (part, tile) = divide(number, lanes.tiles);
         let of_tile = warp::lane_id().wrapping_sub(before);
         let begin = part * lanes.steps;
-        Some(Self {
+        Self {
             plane,
             lane: (lanes.first + tile * lanes.lanes).wrapping_add(of_tile),
             stores: of_tile < lanes.lanes,
@@ -130,7 +148,7 @@ impl Unit {
             begin,
             end: (begin + lanes.steps).min(lanes.total),
             number,
-        })
+        }
     }
 
     /// The first column of the image that the lane has; wraps where it is before the image.
@@ -218,6 +236,63 @@ unsafe fn load_vector<const SIZE: u32>(from: Shared<f32>, at: u32) -> Weights {
         }
     });
     weights
+}
+
+/// The weights along y and x of all Gaussians of a unit's channel, by way of shared memory: where all channels have the same, each of the block's
+/// warps computes some of the vectors.
+///
+/// # Safety
+/// Shared memory has two vectors for each Gaussian and warp from `shared` on; the parameters are there; all threads of the block come together.
+#[device_inline]
+unsafe fn of_maps<const SIZE: u32, const KERNELS: usize>(
+    shared: Shared<f32>,
+    parameters: [Global<f32>; 2],
+    geometry: &Geometry,
+    variances: u32,
+    unit: &Unit,
+) -> ([Weights; MOST_KERNELS], [Weights; MOST_KERNELS]) {
+    let (warp, vectors) = (warp_of_block(), 2 * KERNELS as u32);
+    let (own, mut vector, step) = if geometry.sets == 1 { (0, warp, WARPS) } else { (warp, 0, 1) };
+    // SAFETY: zero bits are 0.0.
+    let (mut by_y, mut by_x): ([Weights; MOST_KERNELS], [Weights; MOST_KERNELS]) = unsafe { core::mem::zeroed() };
+    // SAFETY: the caller's; the vectors are written before the barrier.
+    unsafe {
+        let at = shared.offset(own * vectors * VECTOR);
+        while vector < vectors {
+            let (gaussian, vertical) = (unit.gaussian(geometry) + vector / 2, vector.is_multiple_of(2));
+            weights(at.offset(vector * VECTOR), parameters, geometry, variances, gaussian, vertical);
+            vector += step;
+        }
+        thread::sync_threads();
+        unrolled!(K in [0 1 2] {
+            if K < KERNELS {
+                by_y[K] = load_vector::<SIZE>(at, 2 * K as u32 * VECTOR);
+                by_x[K] = load_vector::<SIZE>(at, (2 * K as u32 + 1) * VECTOR);
+            }
+        });
+    }
+    (by_y, by_x)
+}
+
+/// Computes a Gaussian's weights along one axis at `at` in shared memory. They are there after the warp's barrier.
+///
+/// # Safety
+/// As [`compute`], for one vector.
+#[device_inline]
+unsafe fn weights(
+    at: Shared<f32>,
+    parameters: [Global<f32>; 2],
+    geometry: &Geometry,
+    variances: u32,
+    gaussian: u32,
+    vertical: bool,
+) {
+    // SAFETY: the caller's.
+    unsafe {
+        let shape = Shape::load(parameters, gaussian, vertical, variances);
+        let put = |i: u32, weight: f32| at.store(i, weight);
+        vector(&geometry.axis(vertical), 0, shape, false, put, |i| at.load(i), |_, _, _| {});
+    }
 }
 
 /// A value that a lane so many before this one has; anything where there is none.

@@ -78,7 +78,7 @@ pub unsafe fn gaussian_pool_backward_parameters_lanes<T: Storage, const SIZE: u3
         let plane = unit.first_pixel(&geometry);
         let wanted = (of_part.0.min(covered(vertical)), of_part.1.min(covered(vertical)));
         let rows = Ring::<T, TURN>::new(x.offset(plane), ring, &geometry, &lanes, &unit, start, wanted);
-        let from = From::new(dy, &geometry, &lanes, &unit, start);
+        let from = From::new(dy, 1, &geometry, &lanes, &unit, start);
         let to = dx.map(|dx| Pixels::new(dx.offset(plane), &geometry, &lanes, &unit, start, of_part));
         (rows, from, to, shared.offset(warp_of_block() * 6 * VECTOR), staged)
     };
@@ -144,7 +144,7 @@ pub unsafe fn gaussian_pool_backward_parameters_lanes<T: Storage, const SIZE: u3
                 let by_y = of(nothing);
                 unrolled!(I in [0 1] {
                     if let Some(to) = &mut to {
-                        let gradient = gather::<SIZE>(&spreads, Q, I, &by_y);
+                        let gradient = gather::<SIZE, COLUMNS>(&spreads, Q, I, &by_y);
                         // SAFETY: one lane of one warp has these pixels.
                         unsafe { to.put(gradient, dx_beta, nothing) };
                     }

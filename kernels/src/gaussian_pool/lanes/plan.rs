@@ -8,7 +8,7 @@ use crate::gaussian_pool::{Axis, Geometry};
 
 /// The windows, of both axes alike, that there are kernels for, two pixels apart.
 const SIZES: [u32; 2] = [3, 11];
-/// Gaussians of a channel that there is a forward kernel for, with these windows, beside one.
+/// Gaussians of a channel that there are kernels for, with these windows, beside one.
 const MAPS: (u32, u32) = (3, 11);
 /// Steps that a part of a plane stores, at least, where planes are few: what windows reach over it is loaded twice.
 const STEPS: u32 = 8;
@@ -18,8 +18,9 @@ const BUSY: u32 = 60;
 /// Steps that a part stores, at most. Where memory bounds the pass, short parts are faster (measured; suspected: what warps read
 /// and write at a time lies in fewer planes). Where instructions do, or few lanes are busy, what windows reach over costs
 /// more than that.
-const fn most_steps(pass: Pass, size: u32, element: u32, whole: bool, busy: bool) -> u32 {
+const fn most_steps(pass: Pass, kernels: u32, size: u32, element: u32, whole: bool, busy: bool) -> u32 {
     match (pass, size, element) {
+        _ if kernels > 1 => u32::MAX,
         (Pass::Backward, 3, 4) if busy => 4,
         (Pass::Parameters, 3, 4) => 8,
         (Pass::Backward, 3, 4) => 14,
@@ -71,7 +72,8 @@ impl LanesPlan {
         // Each 16 bytes of a row of the image are copied at once.
         let piece = 16 / element;
         let whole = horizontal.image.is_multiple_of(piece) && horizontal.padding.is_multiple_of(stride);
-        let maps = kernels == 1 || (pass == Pass::Forward && (kernels, size) == MAPS);
+        let several = pass == Pass::Forward || (pass == Pass::Backward && whole);
+        let maps = kernels == 1 || (several && (kernels, size) == MAPS);
         let known = alike && SIZES.contains(&size) && maps && (whole || pass == Pass::Backward);
         if !known || geometry.planes == 0 {
             return None;
@@ -100,7 +102,7 @@ impl LanesPlan {
         let tiles = all.div_ceil(of_tile);
         let units = u64::from(geometry.planes) * u64::from(tiles);
         let busy = horizontal.image.div_ceil(columns) * 100 / (tiles * warp::WARP_SIZE);
-        let short = total.div_ceil(most_steps(pass, size, element, whole, busy >= BUSY));
+        let short = total.div_ceil(most_steps(pass, kernels, size, element, whole, busy >= BUSY));
         let parts = ((u64::from(ENOUGH) / units) as u32).clamp(1, (total / STEPS).max(1)).max(short);
         let steps = total.div_ceil(parts);
         let parts = total.div_ceil(steps);
@@ -109,7 +111,7 @@ impl LanesPlan {
         let weights = |tables: u32| 4 * 2 * VECTOR * tables;
         let of_warp = match pass {
             Pass::Forward => weights(kernels) + ring,
-            Pass::Backward => weights(1) + if whole { 0 } else { LINE * 4 },
+            Pass::Backward => weights(kernels) + if whole { 0 } else { LINE * 4 },
             Pass::Parameters => weights(3) + staged_bytes() + ring,
         };
         let lanes = Lanes { units, tiles, lanes: of_tile, parts, steps, total, variances, lead, first };

@@ -170,7 +170,7 @@ pub(super) fn steps<const STRIDE: u32>(geometry: &Geometry) -> u32 {
 #[derive(Clone, Copy)]
 pub(super) struct Spread<const SIZE: u32, const STRIDE: u32> {
     /// The first that is in the output, and how many are.
-    outside: u32,
+    pub outside: u32,
     pub inside: u32,
     /// Where the weight of each is, of the vectors along x.
     at: [u32; OPEN],

@@ -2,7 +2,8 @@
 
 use cuda_std::launch::{DeviceMemory, LaunchDims};
 use kernels::gaussian_pool::lanes::{
-    GaussianPoolBackwardLanes, GaussianPoolBackwardParametersLanes, GaussianPoolForwardLanes, LANES_BLOCK, LanesPlan,
+    GaussianPoolBackwardLanes, GaussianPoolBackwardMapsLanes, GaussianPoolBackwardParametersLanes,
+    GaussianPoolForwardLanes, LANES_BLOCK, LanesPlan,
 };
 use kernels::gaussian_pool::{Geometry, SUMS_PER_GAUSSIAN};
 
@@ -13,8 +14,8 @@ use crate::Layout::RowMajor;
 use crate::device::{Gpu, for_storage};
 use crate::{DType, Real, Result};
 
-/// Lanes that have columns, of a hundred, at least: with fewer, blocks that go down columns are faster; for `dx` alone, and for
-/// the others.
+/// Lanes that have columns, of a hundred, at least: with fewer, blocks that go down columns are faster; for `dx` alone of one Gaussian a
+/// channel, and for the others.
 const BUSY: [u32; 2] = [40, 60];
 
 /// The plan of the forward pass, if the order in memory is that of planes, most lanes have work, and instructions are what
@@ -28,7 +29,7 @@ pub(super) fn forward(plan: &Plan, geometry: &Geometry, dtype: DType) -> Option<
 /// The plan of the backward pass, if the order in memory is that of planes and most lanes have work.
 pub(super) fn backward(plan: &Plan, geometry: &Geometry, dtype: DType, parameters: bool) -> Option<LanesPlan> {
     let launch = || LanesPlan::backward(geometry, plan.variances() as u32, dtype.size() as u32, parameters);
-    row_major(plan, launch, BUSY[usize::from(parameters)])
+    row_major(plan, launch, BUSY[usize::from(parameters || geometry.kernels > 1)])
 }
 
 fn row_major(plan: &Plan, launch: impl FnOnce() -> Option<LanesPlan>, busy: u32) -> Option<LanesPlan> {
@@ -124,6 +125,9 @@ impl<T: Real> Backward<'_, T> {
                 (3, _, dx) if parameters => of_parameters!(3, 4, dx),
                 (_, _, dx) if parameters => of_parameters!(11, 6, dx),
                 (_, _, None) => Ok(()),
+                (_, _, Some(dx)) if geometry.kernels > 1 => {
+                    run!(GaussianPoolBackwardMapsLanes::<S, 11, 3> { dy, mean, var, dx, dx_beta, geometry, lanes })
+                }
                 (3, true, Some(dx)) => of_dx!(3, true, dx),
                 (3, false, Some(dx)) => of_dx!(3, false, dx),
                 (_, true, Some(dx)) => of_dx!(11, true, dx),
