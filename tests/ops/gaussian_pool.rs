@@ -53,7 +53,7 @@ pub fn tests() -> Vec<Trial> {
     tests.extend(errors::tests());
     for (i, case) in gpu_cases().into_iter().enumerate() {
         // What general kernels do for each Gaussian in turn takes a sanitizer minutes.
-        if SANITIZED && case.sets() * case.kernels > 64 {
+        if SANITIZED && case.sets() * case.kernels > 16 {
             continue;
         }
         // Each case in one type on the emulated grid, which is slow, and in all on a GPU.
