@@ -78,21 +78,21 @@ pub fn tests() -> Vec<Trial> {
         tests.extend(on_each_gpu(&format!("dense::tensor_cores_are_exact_{tile}::bf16"), bf16));
     }
     for (tile, [f16, bf16]) in [
-        ("64", [hopper::exact::<f16, 64, 1, 1> as fn(&Device) -> Outcome, hopper::exact::<bf16, 64, 1, 1>]),
-        ("64_by_2", [hopper::exact::<f16, 64, 1, 2>, hopper::exact::<bf16, 64, 1, 2>]),
-        ("64_by_4", [hopper::exact::<f16, 64, 1, 4>, hopper::exact::<bf16, 64, 1, 4>]),
-        ("64_narrow", [hopper::exact::<f16, 64, 2, 1>, hopper::exact::<bf16, 64, 2, 1>]),
-        ("64_narrow_by_2", [hopper::exact::<f16, 64, 2, 2>, hopper::exact::<bf16, 64, 2, 2>]),
-        ("64_narrow_by_4", [hopper::exact::<f16, 64, 2, 4>, hopper::exact::<bf16, 64, 2, 4>]),
-        ("96", [hopper::exact::<f16, 96, 1, 1>, hopper::exact::<bf16, 96, 1, 1>]),
-        ("128", [hopper::exact::<f16, 128, 1, 1>, hopper::exact::<bf16, 128, 1, 1>]),
-        ("128_by_2", [hopper::exact::<f16, 128, 1, 2>, hopper::exact::<bf16, 128, 1, 2>]),
-        ("128_by_4", [hopper::exact::<f16, 128, 1, 4>, hopper::exact::<bf16, 128, 1, 4>]),
-        ("144", [hopper::exact::<f16, 144, 1, 1>, hopper::exact::<bf16, 144, 1, 1>]),
-        ("168", [hopper::exact::<f16, 168, 1, 1>, hopper::exact::<bf16, 168, 1, 1>]),
-        ("192", [hopper::exact::<f16, 192, 1, 1>, hopper::exact::<bf16, 192, 1, 1>]),
-        ("224", [hopper::exact::<f16, 224, 1, 1>, hopper::exact::<bf16, 224, 1, 1>]),
-        ("256", [hopper::exact::<f16, 256, 1, 1>, hopper::exact::<bf16, 256, 1, 1>]),
+        ("64", [hopper::exact::<f16, 64, 2, 1> as fn(&Device) -> Outcome, hopper::exact::<bf16, 64, 2, 1>]),
+        ("64_by_2", [hopper::exact::<f16, 64, 2, 2>, hopper::exact::<bf16, 64, 2, 2>]),
+        ("64_by_4", [hopper::exact::<f16, 64, 2, 4>, hopper::exact::<bf16, 64, 2, 4>]),
+        ("64_narrow", [hopper::exact::<f16, 64, 1, 1>, hopper::exact::<bf16, 64, 1, 1>]),
+        ("64_narrow_by_2", [hopper::exact::<f16, 64, 1, 2>, hopper::exact::<bf16, 64, 1, 2>]),
+        ("64_narrow_by_4", [hopper::exact::<f16, 64, 1, 4>, hopper::exact::<bf16, 64, 1, 4>]),
+        ("96", [hopper::exact::<f16, 96, 2, 1>, hopper::exact::<bf16, 96, 2, 1>]),
+        ("128", [hopper::exact::<f16, 128, 2, 1>, hopper::exact::<bf16, 128, 2, 1>]),
+        ("144", [hopper::exact::<f16, 144, 2, 1>, hopper::exact::<bf16, 144, 2, 1>]),
+        ("168", [hopper::exact::<f16, 168, 2, 1>, hopper::exact::<bf16, 168, 2, 1>]),
+        ("192", [hopper::exact::<f16, 192, 2, 1>, hopper::exact::<bf16, 192, 2, 1>]),
+        ("224", [hopper::exact::<f16, 224, 2, 1>, hopper::exact::<bf16, 224, 2, 1>]),
+        ("256", [hopper::exact::<f16, 256, 2, 1>, hopper::exact::<bf16, 256, 2, 1>]),
+        ("128_of_192_rows", [hopper::exact::<f16, 128, 3, 1>, hopper::exact::<bf16, 128, 3, 1>]),
+        ("192_of_192_rows", [hopper::exact::<f16, 192, 3, 1>, hopper::exact::<bf16, 192, 3, 1>]),
     ] {
         tests.push(on_hopper(&format!("dense::hopper_is_exact_{tile}::f16"), f16));
         tests.push(on_hopper(&format!("dense::hopper_is_exact_{tile}::bf16"), bf16));

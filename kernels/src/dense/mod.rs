@@ -273,7 +273,7 @@ pub unsafe fn dense_dw_mma<T: Half, const TILE: u32>(
 ///
 /// `area` is what the launch makes, of the product's one or more: its tiles end where the product does, or are whole.
 ///
-/// `COLUMNS` and `ACROSS` make a tile ([`wgmma::tile`]). `PARTS` blocks of a cluster share its depth, [`Shape::depth_per_split`]
+/// `COLUMNS` and `HEIGHT` make a tile ([`wgmma::tile`]). `PARTS` blocks of a cluster share its depth, [`Shape::depth_per_split`]
 /// each; `splits` is then 1.
 ///
 /// # Safety
@@ -281,20 +281,20 @@ pub unsafe fn dense_dw_mma<T: Half, const TILE: u32>(
 /// rows and columns, or for the part of them that a block brings, or for the [`wgmma::edge`] of what the area has of them, pieces swapped
 /// within 128 bytes.
 #[kernel(
-    block = wgmma::BLOCK,
+    block = wgmma::block(HEIGHT),
     min_blocks = 1,
     begins = "itself",
     only = "sm_90a",
     instances(
         T = [f16, bf16],
-        (COLUMNS, ACROSS, PARTS) = [
-            (64, 1, 1), (64, 1, 2), (64, 1, 4), (64, 2, 1), (64, 2, 2), (64, 2, 4),
-            (96, 1, 1), (128, 1, 1), (128, 1, 2), (128, 1, 4), (144, 1, 1), (168, 1, 1), (192, 1, 1),
-            (224, 1, 1), (256, 1, 1)
+        (COLUMNS, HEIGHT, PARTS) = [
+            (64, 2, 1), (64, 2, 2), (64, 2, 4), (64, 1, 1), (64, 1, 2), (64, 1, 4),
+            (96, 2, 1), (128, 2, 1), (144, 2, 1), (168, 2, 1), (192, 2, 1),
+            (224, 2, 1), (256, 2, 1), (128, 3, 1), (192, 3, 1)
         ]
     )
 )]
-pub unsafe fn dense_forward_wgmma<T: Half, const COLUMNS: u32, const ACROSS: u32, const PARTS: u32>(
+pub unsafe fn dense_forward_wgmma<T: Half, const COLUMNS: u32, const HEIGHT: u32, const PARTS: u32>(
     x: Global<T>,
     w: Global<T>,
     y: GlobalMut<T>,
@@ -314,7 +314,7 @@ pub unsafe fn dense_forward_wgmma<T: Half, const COLUMNS: u32, const ACROSS: u32
     let epilogue = Epilogue { out: y, beta: 0.0, z, b, alpha, activation };
     let maps = [[x_map, x_edge], [w_map, w_edge]];
     // SAFETY: the module's contract.
-    unsafe { wgmma::product::<T, COLUMNS, ACROSS, PARTS, true, true>(maps, epilogue, parts, shape, splits) }
+    unsafe { wgmma::product::<T, COLUMNS, HEIGHT, PARTS, true, true>(maps, epilogue, parts, shape, splits) }
 }
 
 /// [`dense_dx`] on Hopper's tensor cores, as [`dense_forward_wgmma`].
@@ -322,20 +322,20 @@ pub unsafe fn dense_forward_wgmma<T: Half, const COLUMNS: u32, const ACROSS: u32
 /// # Safety
 /// As [`dense_forward_wgmma`], with `O` in place of `I`.
 #[kernel(
-    block = wgmma::BLOCK,
+    block = wgmma::block(HEIGHT),
     min_blocks = 1,
     begins = "itself",
     only = "sm_90a",
     instances(
         T = [f16, bf16],
-        (COLUMNS, ACROSS, PARTS) = [
-            (64, 1, 1), (64, 1, 2), (64, 1, 4), (64, 2, 1), (64, 2, 2), (64, 2, 4),
-            (96, 1, 1), (128, 1, 1), (128, 1, 2), (128, 1, 4), (144, 1, 1), (168, 1, 1), (192, 1, 1),
-            (224, 1, 1), (256, 1, 1)
+        (COLUMNS, HEIGHT, PARTS) = [
+            (64, 2, 1), (64, 2, 2), (64, 2, 4), (64, 1, 1), (64, 1, 2), (64, 1, 4),
+            (96, 2, 1), (128, 2, 1), (144, 2, 1), (168, 2, 1), (192, 2, 1),
+            (224, 2, 1), (256, 2, 1), (128, 3, 1), (192, 3, 1)
         ]
     )
 )]
-pub unsafe fn dense_dx_wgmma<T: Half, const COLUMNS: u32, const ACROSS: u32, const PARTS: u32>(
+pub unsafe fn dense_dx_wgmma<T: Half, const COLUMNS: u32, const HEIGHT: u32, const PARTS: u32>(
     dz: Global<T>,
     w: Global<T>,
     dx: GlobalMut<T>,
@@ -352,7 +352,7 @@ pub unsafe fn dense_dx_wgmma<T: Half, const COLUMNS: u32, const ACROSS: u32, con
     // SAFETY: the module's contract.
     unsafe {
         let epilogue = Epilogue::sum(dx, beta);
-        wgmma::product::<T, COLUMNS, ACROSS, PARTS, true, false>(maps, epilogue, parts, shape, splits)
+        wgmma::product::<T, COLUMNS, HEIGHT, PARTS, true, false>(maps, epilogue, parts, shape, splits)
     }
 }
 
@@ -361,20 +361,20 @@ pub unsafe fn dense_dx_wgmma<T: Half, const COLUMNS: u32, const ACROSS: u32, con
 /// # Safety
 /// As [`dense_forward_wgmma`].
 #[kernel(
-    block = wgmma::BLOCK,
+    block = wgmma::block(HEIGHT),
     min_blocks = 1,
     begins = "itself",
     only = "sm_90a",
     instances(
         T = [f16, bf16],
-        (COLUMNS, ACROSS, PARTS) = [
-            (64, 1, 1), (64, 1, 2), (64, 1, 4), (64, 2, 1), (64, 2, 2), (64, 2, 4),
-            (96, 1, 1), (128, 1, 1), (128, 1, 2), (128, 1, 4), (144, 1, 1), (168, 1, 1), (192, 1, 1),
-            (224, 1, 1), (256, 1, 1)
+        (COLUMNS, HEIGHT, PARTS) = [
+            (64, 2, 1), (64, 2, 2), (64, 2, 4), (64, 1, 1), (64, 1, 2), (64, 1, 4),
+            (96, 2, 1), (128, 2, 1), (144, 2, 1), (168, 2, 1), (192, 2, 1),
+            (224, 2, 1), (256, 2, 1), (128, 3, 1), (192, 3, 1)
         ]
     )
 )]
-pub unsafe fn dense_dw_wgmma<T: Half, const COLUMNS: u32, const ACROSS: u32, const PARTS: u32>(
+pub unsafe fn dense_dw_wgmma<T: Half, const COLUMNS: u32, const HEIGHT: u32, const PARTS: u32>(
     dz: Global<T>,
     x: Global<T>,
     dw: GlobalMut<T>,
@@ -390,7 +390,7 @@ pub unsafe fn dense_dw_wgmma<T: Half, const COLUMNS: u32, const ACROSS: u32, con
     // SAFETY: the module's contract.
     unsafe {
         let epilogue = Epilogue::sum(dw, beta);
-        wgmma::product::<T, COLUMNS, ACROSS, PARTS, false, false>(maps, epilogue, parts, shape, splits)
+        wgmma::product::<T, COLUMNS, HEIGHT, PARTS, false, false>(maps, epilogue, parts, shape, splits)
     }
 }
 

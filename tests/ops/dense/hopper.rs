@@ -106,19 +106,19 @@ impl Case {
 
 /// What a product gives, or, of one that is split, the sum of its parts; with `beta` times what was there, or forward with a
 /// bias, slopes and `z`.
-fn check<T: Real<Compute = f32> + Half, const COLUMNS: u32, const ACROSS: u32, const PARTS: u32>(
+fn check<T: Real<Compute = f32> + Half, const COLUMNS: u32, const HEIGHT: u32, const PARTS: u32>(
     device: &Device,
     case: Case,
 ) -> Outcome
 where
-    for<'a> DenseForwardWgmma<'a, T, COLUMNS, ACROSS, PARTS>: Launch,
-    for<'a> DenseDxWgmma<'a, T, COLUMNS, ACROSS, PARTS>: Launch,
-    for<'a> DenseDwWgmma<'a, T, COLUMNS, ACROSS, PARTS>: Launch,
+    for<'a> DenseForwardWgmma<'a, T, COLUMNS, HEIGHT, PARTS>: Launch,
+    for<'a> DenseDxWgmma<'a, T, COLUMNS, HEIGHT, PARTS>: Launch,
+    for<'a> DenseDwWgmma<'a, T, COLUMNS, HEIGHT, PARTS>: Launch,
 {
     let (gpu, shape) = (gpu(device), case.shape(PARTS));
     let splits = if PARTS > 1 { 1 } else { shape.depth.div_ceil(shape.depth_per_split) };
     let Shape { rows, columns, depth, .. } = shape;
-    let [side, width] = wgmma::tile(COLUMNS, ACROSS);
+    let [side, width] = wgmma::tile(COLUMNS, HEIGHT);
     let [n, o, k] = case.sizes;
     let left = Guarded::<T>::whole_numbers(device, n * k, 1)?;
     let right = Guarded::<T>::whole_numbers(device, o * k, 2)?;
@@ -153,14 +153,14 @@ where
         // Fewer blocks than tiles where there are several, and a block may take several.
         let clusters = if PARTS > 1 { clusters } else { clusters.div_ceil(2) };
         let below = PARTS.max(down);
-        let dims = LaunchDims::new((clusters * below, beside), wgmma::BLOCK)
+        let dims = LaunchDims::new((clusters * below, beside), wgmma::block(HEIGHT))
             .with_cluster((below, beside))
-            .with_shared(wgmma::shared_bytes(COLUMNS, ACROSS, PARTS));
+            .with_shared(wgmma::shared_bytes(COLUMNS, HEIGHT, PARTS));
         // SAFETY: matrices of the shapes that the kernels ask for, their maps, and as many parts as splits.
         unsafe {
             match case.product {
                 Product::Forward => {
-                    let kernel = DenseForwardWgmma::<T, COLUMNS, ACROSS, PARTS> {
+                    let kernel = DenseForwardWgmma::<T, COLUMNS, HEIGHT, PARTS> {
                         x: &a,
                         w: &b_matrix,
                         y: &mut into,
@@ -179,7 +179,7 @@ where
                     gpu.launch(dims, kernel)?;
                 }
                 Product::Dx => {
-                    let kernel = DenseDxWgmma::<T, COLUMNS, ACROSS, PARTS> {
+                    let kernel = DenseDxWgmma::<T, COLUMNS, HEIGHT, PARTS> {
                         dz: &a,
                         w: &b_matrix,
                         dx: &mut into,
@@ -194,7 +194,7 @@ where
                     gpu.launch(dims, kernel)?;
                 }
                 Product::Dw => {
-                    let kernel = DenseDwWgmma::<T, COLUMNS, ACROSS, PARTS> {
+                    let kernel = DenseDwWgmma::<T, COLUMNS, HEIGHT, PARTS> {
                         dz: &a,
                         x: &b_matrix,
                         dw: &mut into,
@@ -236,17 +236,17 @@ fn whole_tensor<T: Real>(device: &Device, len: usize) -> Result<Tensor<T>, Faile
 }
 
 /// Every remainder of rows, of columns and of the depth, by tiles of so many columns; parts of the depth.
-pub fn exact<T: Real<Compute = f32> + Half, const COLUMNS: u32, const ACROSS: u32, const PARTS: u32>(
+pub fn exact<T: Real<Compute = f32> + Half, const COLUMNS: u32, const HEIGHT: u32, const PARTS: u32>(
     device: &Device,
 ) -> Outcome
 where
-    for<'a> DenseForwardWgmma<'a, T, COLUMNS, ACROSS, PARTS>: Launch,
-    for<'a> DenseDxWgmma<'a, T, COLUMNS, ACROSS, PARTS>: Launch,
-    for<'a> DenseDwWgmma<'a, T, COLUMNS, ACROSS, PARTS>: Launch,
+    for<'a> DenseForwardWgmma<'a, T, COLUMNS, HEIGHT, PARTS>: Launch,
+    for<'a> DenseDxWgmma<'a, T, COLUMNS, HEIGHT, PARTS>: Launch,
+    for<'a> DenseDwWgmma<'a, T, COLUMNS, HEIGHT, PARTS>: Launch,
 {
-    let [side, tile] = wgmma::tile(COLUMNS, ACROSS).map(|n| n as usize);
+    let [side, tile] = wgmma::tile(COLUMNS, HEIGHT).map(|n| n as usize);
     let (piece, slice) = (PIECE as usize, DEPTH as usize);
-    let shared = |sharing: &[u32; 2]| *sharing == [1, 1] || PARTS == 1 && may_share(COLUMNS, ACROSS, *sharing);
+    let shared = |sharing: &[u32; 2]| *sharing == [1, 1] || PARTS == 1 && may_share(COLUMNS, HEIGHT, *sharing);
     let sharings: Vec<_> = SHARINGS.into_iter().filter(shared).collect();
     for step in 0..side {
         // In turns, so that each meets all remainders of four and of eight.
@@ -261,7 +261,7 @@ where
             (Product::Dx, [rows, columns, whole(depth)]),
             (Product::Dw, [whole(rows), columns, depth]),
         ] {
-            check::<T, COLUMNS, ACROSS, PARTS>(device, Case { product, sizes, splits: 1, sharing })?;
+            check::<T, COLUMNS, HEIGHT, PARTS>(device, Case { product, sizes, splits: 1, sharing })?;
         }
     }
     for product in [Product::Forward, Product::Dx, Product::Dw] {
@@ -271,7 +271,7 @@ where
                 continue;
             }
             for &sharing in &sharings {
-                check::<T, COLUMNS, ACROSS, PARTS>(device, Case { product, sizes, splits, sharing })?;
+                check::<T, COLUMNS, HEIGHT, PARTS>(device, Case { product, sizes, splits, sharing })?;
             }
         }
     }

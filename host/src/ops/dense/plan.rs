@@ -38,11 +38,11 @@ pub(super) enum Tile {
     TensorWide,
     TensorLarge,
     TensorSmall,
-    /// Of two warpgroups with so many columns each, so many of them side by side ([`wgmma::tile`]); the depth shared by so many
+    /// Of warpgroups with so many columns each, so many of them one below the other ([`wgmma::tile`]); the depth shared by so many
     /// blocks, which are a cluster; or what is copied by so many one below the other and side by side.
     Hopper {
         columns: u32,
-        across: u32,
+        height: u32,
         together: u32,
         sharing: [u32; 2],
     },
@@ -72,7 +72,7 @@ impl Tile {
             Self::Large | Self::TensorLarge | Self::TensorWide => LARGE,
             Self::Small | Self::TensorSmall => SMALL,
             Self::Sliced => SLICED,
-            Self::Hopper { columns, across, .. } => wgmma::tile(columns, across)[0],
+            Self::Hopper { columns, height, .. } => wgmma::tile(columns, height)[0],
             Self::Split => wgmma::ROWS,
             Self::SplitRegisters { rows } => rows,
             Self::Ffma { .. } => kernels::dense::ffma::ROWS,
@@ -87,7 +87,7 @@ impl Tile {
             Self::Large | Self::TensorLarge => LARGE,
             Self::Small | Self::TensorSmall => SMALL,
             Self::Sliced => SLICED,
-            Self::Hopper { columns, across, .. } => wgmma::tile(columns, across)[1],
+            Self::Hopper { columns, height, .. } => wgmma::tile(columns, height)[1],
             Self::Split => kernels::dense::split::COLUMNS,
             Self::SplitRegisters { .. } => wgmma::ROWS,
             Self::Ffma { .. } => kernels::dense::ffma::COLUMNS,

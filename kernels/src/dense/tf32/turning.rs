@@ -59,8 +59,8 @@ pub unsafe fn product<const COLUMNS: u32, const TURNED: bool, const BOTH: bool>(
     store: Store,
     splits: u32,
 ) {
-    let ring = Ring::<bf16, COLUMNS, 1, 1>::new();
-    let order = Order::<COLUMNS, 1, 1>::new(Tf32::in_halves(store.shape), splits, ring.cluster);
+    let ring = Ring::<bf16, COLUMNS, 2, 1>::new();
+    let order = Order::<COLUMNS, 2, 1>::new(Tf32::in_halves(store.shape), splits, ring.cluster);
     let thread = thread::thread_idx_x();
     // SAFETY: the protocol of the module `wgmma`.
     unsafe {
@@ -87,9 +87,9 @@ pub unsafe fn product<const COLUMNS: u32, const TURNED: bool, const BOTH: bool>(
                 let a = Operand { maps: [a, a], count: store.shape.rows };
                 let b = Operand { maps: b, count: store.shape.columns };
                 if BOTH {
-                    copy::run::<Tf32, COLUMNS, 1, 1, false, false>(ring, [a, b], order);
+                    copy::run::<Tf32, COLUMNS, 2, 1, false, false>(ring, [a, b], order);
                 } else {
-                    copy::run::<Tf32, COLUMNS, 1, 1, false, true>(ring, [a, b], order);
+                    copy::run::<Tf32, COLUMNS, 2, 1, false, true>(ring, [a, b], order);
                 }
             } else {
                 grid::begin();
@@ -112,9 +112,9 @@ pub unsafe fn product<const COLUMNS: u32, const TURNED: bool, const BOTH: bool>(
 /// # Safety
 /// The [`TURNING`] warps behind the first; the protocol of the module `wgmma`.
 #[device_inline]
-unsafe fn turn<const COLUMNS: u32>(ring: Ring<bf16, COLUMNS, 1, 1>, mut order: Order<COLUMNS, 1, 1>) {
+unsafe fn turn<const COLUMNS: u32>(ring: Ring<bf16, COLUMNS, 2, 1>, mut order: Order<COLUMNS, 2, 1>) {
     let lane = thread::thread_idx_x() % warp::WARP_SIZE;
-    let mut place = Place::<COLUMNS, 1, 1>::START;
+    let mut place = Place::<COLUMNS, 2, 1>::START;
     let mine = thread::thread_idx_x() / warp::WARP_SIZE - 1;
     while let Some(tile) = order.next() {
         let mut left = tile.slices;
@@ -123,7 +123,7 @@ unsafe fn turn<const COLUMNS: u32>(ring: Ring<bf16, COLUMNS, 1, 1>, mut order: O
                 // SAFETY: the stage is full, and stays so until the multiplying warps arrive, which wait for this one.
                 unsafe {
                     ring.full(place.stage).wait(place.parity);
-                    let slice = ring.slices().offset(place.stage * wgmma::stage(COLUMNS, 1) + LEFT).cast::<f32>();
+                    let slice = ring.slices().offset(place.stage * wgmma::stage(COLUMNS, 2) + LEFT).cast::<f32>();
                     turn_panels(slice, lane);
                     if COLUMNS > 64 {
                         turn_panels(slice.offset(2 * PANEL), lane);
@@ -183,21 +183,21 @@ type Fragments = [[f32; 4]; 4];
 
 /// A multiplying warp.
 struct Multiplier<const COLUMNS: u32> {
-    ring: Ring<bf16, COLUMNS, 1, 1>,
+    ring: Ring<bf16, COLUMNS, 2, 1>,
     /// The first stage's slice of the right operand.
     b: Matrix,
     /// Where the lane's rows are in a slice, at depths `c` and `c + 4`, the other way round where `c` is odd.
     left: [u32; 2],
     is_odd: bool,
     /// The next stage, and the one whose products may be under way.
-    place: Place<COLUMNS, 1, 1>,
+    place: Place<COLUMNS, 2, 1>,
     before: u32,
     lane: u32,
 }
 
 impl<const COLUMNS: u32> Multiplier<COLUMNS> {
     #[device_inline]
-    fn new(ring: Ring<bf16, COLUMNS, 1, 1>, warp: u32) -> Self {
+    fn new(ring: Ring<bf16, COLUMNS, 2, 1>, warp: u32) -> Self {
         let lane = thread::thread_idx_x() % warp::WARP_SIZE;
         let (g, c) = (lane / 4, lane % 4);
         let is_odd = c % 2 == 1;
@@ -223,7 +223,7 @@ impl<const COLUMNS: u32> Multiplier<COLUMNS> {
         // SAFETY: the stage is full, and stays so until this warp arrives.
         unsafe {
             self.ring.full(stage).wait(self.place.parity);
-            let on = stage * wgmma::stage(COLUMNS, 1);
+            let on = stage * wgmma::stage(COLUMNS, 2);
             let slice = self.ring.slices().offset(on).cast::<f32>();
             unrolled!(K in [0 1 2 3] {
                 let first = slice.load2(self.left[0] + 8 * 32 * K as u32);
@@ -268,8 +268,8 @@ impl<const COLUMNS: u32> Multiplier<COLUMNS> {
 /// All threads of the warpgroup together; the protocol of the module `wgmma`.
 #[device_inline]
 unsafe fn multiply<const COLUMNS: u32, const TURNED: bool, const BOTH: bool>(
-    ring: Ring<bf16, COLUMNS, 1, 1>,
-    mut order: Order<COLUMNS, 1, 1>,
+    ring: Ring<bf16, COLUMNS, 2, 1>,
+    mut order: Order<COLUMNS, 2, 1>,
     store: Store,
 ) {
     let warp = thread::thread_idx_x() / warp::WARP_SIZE - 4;

@@ -128,22 +128,22 @@ impl<const DEPTH_INNER: bool> Side<DEPTH_INNER> {
 pub unsafe fn run<
     T: Factor,
     const COLUMNS: u32,
-    const ACROSS: u32,
+    const HEIGHT: u32,
     const PARTS: u32,
     const A_DEPTH_INNER: bool,
     const B_DEPTH_INNER: bool,
 >(
-    ring: Ring<T::Half, COLUMNS, ACROSS, PARTS>,
+    ring: Ring<T::Half, COLUMNS, HEIGHT, PARTS>,
     operands: [Operand; 2],
-    order: Order<COLUMNS, ACROSS, PARTS>,
+    order: Order<COLUMNS, HEIGHT, PARTS>,
 ) {
     // SAFETY: the caller's; a block that shares nothing is a cluster of its own.
     unsafe {
         if ring.cluster.sharers() == 1 {
             let (ring, order) = (ring.within(Cluster::ALONE), order.within(Cluster::ALONE));
-            bring::<T, COLUMNS, ACROSS, PARTS, A_DEPTH_INNER, B_DEPTH_INNER>(ring, operands, order);
+            bring::<T, COLUMNS, HEIGHT, PARTS, A_DEPTH_INNER, B_DEPTH_INNER>(ring, operands, order);
         } else {
-            bring::<T, COLUMNS, ACROSS, PARTS, A_DEPTH_INNER, B_DEPTH_INNER>(ring, operands, order);
+            bring::<T, COLUMNS, HEIGHT, PARTS, A_DEPTH_INNER, B_DEPTH_INNER>(ring, operands, order);
         }
     }
 }
@@ -156,20 +156,20 @@ pub unsafe fn run<
 unsafe fn bring<
     T: Factor,
     const COLUMNS: u32,
-    const ACROSS: u32,
+    const HEIGHT: u32,
     const PARTS: u32,
     const A_DEPTH_INNER: bool,
     const B_DEPTH_INNER: bool,
 >(
-    ring: Ring<T::Half, COLUMNS, ACROSS, PARTS>,
+    ring: Ring<T::Half, COLUMNS, HEIGHT, PARTS>,
     [a, b]: [Operand; 2],
-    mut order: Order<COLUMNS, ACROSS, PARTS>,
+    mut order: Order<COLUMNS, HEIGHT, PARTS>,
 ) {
-    let [rows, columns] = sides(COLUMNS, ACROSS);
+    let [rows, columns] = sides(COLUMNS, HEIGHT);
     // Blocks one below the other have the same columns, those side by side the same rows.
     let Cluster { blocks: [down, beside], place: [place_down, place_beside] } = ring.cluster;
     let [same_rows, same_columns] = ring.cluster.masks();
-    let mut place = Place::<COLUMNS, ACROSS, PARTS>::START;
+    let mut place = Place::<COLUMNS, HEIGHT, PARTS>::START;
     let mut next = order.next();
     grid::begin();
     while let Some(tile) = next {
@@ -184,7 +184,7 @@ unsafe fn bring<
             unsafe {
                 ring.empty(place.stage).wait(place.parity ^ 1);
                 full.arrive_expecting(2 * DEPTH * (left.of_all + right.of_all));
-                let slice = ring.slices().offset(place.stage * stage(COLUMNS, ACROSS));
+                let slice = ring.slices().offset(place.stage * stage(COLUMNS, HEIGHT));
                 left.bring::<T>(slice, depth, full);
                 right.bring::<T>(slice.offset(rows * DEPTH), depth, full);
             }
@@ -197,7 +197,7 @@ unsafe fn bring<
     if ring.cluster.sharers() > 1 {
         // Until the other blocks' warps have arrived for the last time: they do so here.
         let mut stage = 0;
-        while stage < stages(COLUMNS, ACROSS, PARTS) {
+        while stage < stages(COLUMNS, HEIGHT, PARTS) {
             // SAFETY: as above.
             unsafe { ring.empty(place.stage).wait(place.parity ^ 1) };
             place = place.next();

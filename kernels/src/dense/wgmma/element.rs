@@ -53,8 +53,8 @@ pub trait Factor: Copy {
     ///
     /// # Safety
     /// All lanes together; the results that exist are the warp's.
-    unsafe fn copy_out<const COLUMNS: u32, const ACROSS: u32, const PARTS: u32>(
-        store: &Store<Self, COLUMNS, ACROSS, PARTS>,
+    unsafe fn copy_out<const COLUMNS: u32, const HEIGHT: u32, const PARTS: u32>(
+        store: &Store<Self, COLUMNS, HEIGHT, PARTS>,
         target: GlobalMut<Self::Element>,
         values: &Columns,
         first: [u32; 2],
@@ -99,8 +99,8 @@ impl<T: Half> Factor for T {
     }
 
     #[device_inline]
-    unsafe fn copy_out<const COLUMNS: u32, const ACROSS: u32, const PARTS: u32>(
-        store: &Store<Self, COLUMNS, ACROSS, PARTS>,
+    unsafe fn copy_out<const COLUMNS: u32, const HEIGHT: u32, const PARTS: u32>(
+        store: &Store<Self, COLUMNS, HEIGHT, PARTS>,
         target: GlobalMut<Self::Element>,
         values: &Columns,
         first: [u32; 2],
@@ -148,8 +148,8 @@ impl Factor for Tf32 {
 
     /// Four lanes have 32 bytes of a row together, which is what memory takes at once: nothing is won by whole rows.
     #[device_inline]
-    unsafe fn copy_out<const COLUMNS: u32, const ACROSS: u32, const PARTS: u32>(
-        store: &Store<Self, COLUMNS, ACROSS, PARTS>,
+    unsafe fn copy_out<const COLUMNS: u32, const HEIGHT: u32, const PARTS: u32>(
+        store: &Store<Self, COLUMNS, HEIGHT, PARTS>,
         target: GlobalMut<Self::Element>,
         values: &Columns,
         _: [u32; 2],

@@ -13,16 +13,16 @@ use super::super::product::{Epilogue, Shape};
 use super::super::{IDENTITY, PRELU_EACH, RELU};
 use super::element::Factor;
 use super::ring::{Place, Ring};
-use super::{PIECE, STORED, WARP_ROWS, WARPS};
+use super::{PIECE, STORED, WARP_ROWS, warps};
 
 /// Where results go.
 #[derive(Clone, Copy)]
-pub struct Store<T: Factor, const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> {
+pub struct Store<T: Factor, const COLUMNS: u32, const HEIGHT: u32, const PARTS: u32> {
     pub epilogue: Epilogue<T::Element>,
     pub parts: Option<GlobalMut<f32>>,
     pub shape: Shape,
     /// Shared memory: room for results, and where sums are exchanged.
-    pub ring: Ring<T::Half, COLUMNS, ACROSS, PARTS>,
+    pub ring: Ring<T::Half, COLUMNS, HEIGHT, PARTS>,
 }
 
 /// A lane's sums of 64 columns: of each 8 columns two of a row, and two of the row 8 below.
@@ -31,9 +31,13 @@ pub type Columns = [[Vec2<f32>; 2]; 8];
 /// What the epilogue needs of a lane's 64 columns: pairs of the bias, and slopes. It is fetched ahead, for that takes as long as
 /// a slice.
 #[derive(Clone, Copy)]
-pub struct Ahead<P> {
-    bias: [P; 8],
+pub struct Ahead<T: Factor> {
+    bias: [T::Pair; 8],
     slopes: [Vec2<f32>; 8],
+}
+
+impl<T: Factor> Ahead<T> {
+    const NONE: Self = Self { bias: [T::NONE; 8], slopes: [Vec2::new(0.0, 0.0); 8] };
 }
 
 /// Where a lane's first sums of a box are.
@@ -52,18 +56,21 @@ const fn eights(columns: u32, number: u32) -> u32 {
     (if left < STORED { left } else { STORED }) / 8
 }
 
-impl<T: Factor, const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> Store<T, COLUMNS, ACROSS, PARTS> {
+impl<T: Factor, const COLUMNS: u32, const HEIGHT: u32, const PARTS: u32> Store<T, COLUMNS, HEIGHT, PARTS> {
     /// Elements of the room from one warp's box to the next one's: where sums are exchanged, a box lies where the warp's own
     /// of the first block were, which nobody else reads.
     const ROOM: u32 = if PARTS == 1 { STORED * WARP_ROWS } else { 2 * WARP_ROWS * COLUMNS / PARTS };
 
+    /// Whether what the epilogue needs is fetched ahead: three warpgroups have no registers for that.
+    const AHEAD: bool = HEIGHT <= 2;
+
     /// The first row and column of a tile that are the warp's.
     #[device_inline]
     fn corner(tile: Tile, warp: u32) -> [u32; 2] {
-        if ACROSS == 1 {
-            [tile.row + WARP_ROWS * warp, tile.column]
-        } else {
+        if HEIGHT == 1 {
             [tile.row + WARP_ROWS * (warp % 4), tile.column + warp / 4 * COLUMNS]
+        } else {
+            [tile.row + WARP_ROWS * warp, tile.column]
         }
     }
 
@@ -72,7 +79,10 @@ impl<T: Factor, const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> Store<T
     /// # Safety
     /// As [`Store::put`], but for the sums.
     #[device_inline]
-    pub unsafe fn ahead(&self, tile: Tile, warp: u32) -> Ahead<T::Pair> {
+    pub unsafe fn ahead(&self, tile: Tile, warp: u32) -> Ahead<T> {
+        if !Self::AHEAD {
+            return Ahead::NONE;
+        }
         let [first, column] = Self::corner(tile, warp);
         let column = if PARTS == 1 { column } else { column + COLUMNS / PARTS * rank_in_cluster() };
         // SAFETY: the caller's.
@@ -91,8 +101,8 @@ impl<T: Factor, const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> Store<T
         sums: &Sums,
         tile: Tile,
         warp: u32,
-        last: Place<COLUMNS, ACROSS, PARTS>,
-        ahead: &Ahead<T::Pair>,
+        last: Place<COLUMNS, HEIGHT, PARTS>,
+        ahead: &Ahead<T>,
     ) {
         if PARTS > 1 {
             // SAFETY: the caller's.
@@ -117,7 +127,7 @@ impl<T: Factor, const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> Store<T
                         }
                         None => {
                             self.finish(&mut values, [box_column, first], at, warp, &ahead);
-                            if B as u32 + 1 < COLUMNS.div_ceil(STORED) {
+                            if Self::AHEAD && B as u32 + 1 < COLUMNS.div_ceil(STORED) {
                                 ahead = self.fetch(self.at(first, box_column + STORED, B as u32 + 1));
                             }
                             self.put_results(self.epilogue.out, &values, [box_column, first], at, warp);
@@ -139,14 +149,14 @@ impl<T: Factor, const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> Store<T
         sums: &Sums,
         tile: Tile,
         warp: u32,
-        last: Place<COLUMNS, ACROSS, PARTS>,
-        ahead: &Ahead<T::Pair>,
+        last: Place<COLUMNS, HEIGHT, PARTS>,
+        ahead: &Ahead<T>,
     ) {
         let (lane, rank) = (thread::thread_idx_x() % warp::WARP_SIZE, rank_in_cluster());
         let share = COLUMNS / PARTS;
         let groups = share / 8;
         // Of each block's sums those of a warp; of these a group of 8 columns after the other, each lane's four together.
-        let first = |block: u32| (block * WARPS + warp) * groups * warp::WARP_SIZE * 4;
+        let first = |block: u32| (block * warps(HEIGHT) + warp) * groups * warp::WARP_SIZE * 4;
         let place = |block: u32, group: u32| first(block) + (group * warp::WARP_SIZE + lane) * 4;
         let (ring, room) = (self.ring.slices().cast::<f32>(), self.ring.out().cast::<f32>());
         let arrive = self.ring.sums(warp);
@@ -260,26 +270,45 @@ impl<T: Factor, const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> Store<T
     /// # Safety
     /// As [`Store::store`], of these.
     #[device_inline]
-    unsafe fn fetch(&self, at: At) -> Ahead<T::Pair> {
-        let Epilogue { b, alpha, activation, .. } = self.epilogue;
-        let mut ahead = Ahead { bias: [T::NONE; 8], slopes: [Vec2::new(0.0, 0.0); 8] };
+    unsafe fn fetch(&self, at: At) -> Ahead<T> {
+        let Epilogue { b, alpha, .. } = self.epilogue;
+        let mut ahead = Ahead::<T>::NONE;
         // SAFETY: the caller's. Columns are even.
         unsafe {
             if let Some(b) = b {
                 unrolled!(J in [0 1 2 3 4 5 6 7] {
-                    ahead.bias[J] = T::load_bias(b, self.exists(at, J as u32), at.column as usize + 8 * J);
+                    ahead.bias[J] = self.bias(b, at, J as u32);
                 });
             }
             if let Some(alpha) = alpha {
                 let shared = alpha.load(0);
                 unrolled!(J in [0 1 2 3 4 5 6 7] {
-                    let exists = activation == PRELU_EACH && self.exists(at, J as u32);
-                    let shared = Vec2::new(shared, shared);
-                    ahead.slopes[J] = alpha.load2_if(exists, at.column as usize + 8 * J, shared);
+                    ahead.slopes[J] = self.slopes(alpha, shared, at, J as u32);
                 });
             }
         }
         ahead
+    }
+
+    /// Two columns' bias, the `j`th ones.
+    ///
+    /// # Safety
+    /// As [`Store::fetch`].
+    #[device_inline]
+    unsafe fn bias(&self, b: Global<T::Element>, at: At, j: u32) -> T::Pair {
+        // SAFETY: the caller's.
+        unsafe { T::load_bias(b, self.exists(at, j), (at.column + 8 * j) as usize) }
+    }
+
+    /// Two columns' slopes, the `j`th ones: their own, or the one that all share.
+    ///
+    /// # Safety
+    /// As [`Store::fetch`].
+    #[device_inline]
+    unsafe fn slopes(&self, alpha: Global<f32>, shared: f32, at: At, j: u32) -> Vec2<f32> {
+        let exists = self.epilogue.activation == PRELU_EACH && self.exists(at, j);
+        // SAFETY: the caller's.
+        unsafe { alpha.load2_if(exists, (at.column + 8 * j) as usize, Vec2::new(shared, shared)) }
     }
 
     /// Makes of sums what is stored: as [`Epilogue::put`] does.
@@ -287,15 +316,23 @@ impl<T: Factor, const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> Store<T
     /// # Safety
     /// As [`Store::put_results`], of the epilogue's buffers.
     #[device_inline]
-    unsafe fn finish(&self, values: &mut Columns, first: [u32; 2], at: At, warp: u32, ahead: &Ahead<T::Pair>) {
-        let Epilogue { out, beta, z, b, activation, .. } = self.epilogue;
+    unsafe fn finish(&self, values: &mut Columns, first: [u32; 2], at: At, warp: u32, ahead: &Ahead<T>) {
+        let Epilogue { out, beta, z, b, alpha, activation, .. } = self.epilogue;
         let zeros = Vec2::new(0.0, 0.0);
+        // What was not fetched ahead is loaded for half of the columns at a time: a branch keeps the other half's loads from coming first,
+        // for which there are no registers.
+        let half = |j: usize| Self::AHEAD || first[0] + 8 * (j as u32) < self.shape.columns;
         // SAFETY: the caller's.
         unsafe {
-            if b.is_some() {
-                unrolled!(J in [0 1 2 3 4 5 6 7] {
-                    let [x, y] = T::bias(ahead.bias[J]);
-                    values[J] = values[J].map(|z| Vec2::new(z.x + x, z.y + y));
+            if let Some(b) = b {
+                unrolled!(H in [0 4] {
+                    if half(H) {
+                        unrolled!(J in [0 1 2 3] {
+                            let bias = if Self::AHEAD { ahead.bias[H + J] } else { self.bias(b, at, (H + J) as u32) };
+                            let [x, y] = T::bias(bias);
+                            values[H + J] = values[H + J].map(|z| Vec2::new(z.x + x, z.y + y));
+                        });
+                    }
                 });
             }
             if let Some(z) = z {
@@ -310,10 +347,21 @@ impl<T: Factor, const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> Store<T
                     });
                 }
                 _ => {
-                    unrolled!(J in [0 1 2 3 4 5 6 7] {
-                        let alpha = ahead.slopes[J];
-                        let slope = |z: f32, alpha: f32| if z > 0.0 { z } else { alpha * z };
-                        values[J] = values[J].map(|z| Vec2::new(slope(z.x, alpha.x), slope(z.y, alpha.y)));
+                    let shared = match alpha {
+                        Some(alpha) if !Self::AHEAD => alpha.load(0),
+                        _ => 0.0,
+                    };
+                    unrolled!(H in [0 4] {
+                        if half(H) {
+                            unrolled!(J in [0 1 2 3] {
+                                let alpha = match alpha {
+                                    Some(alpha) if !Self::AHEAD => self.slopes(alpha, shared, at, (H + J) as u32),
+                                    _ => ahead.slopes[H + J],
+                                };
+                                let slope = |z: f32, alpha: f32| if z > 0.0 { z } else { alpha * z };
+                                values[H + J] = values[H + J].map(|z| Vec2::new(slope(z.x, alpha.x), slope(z.y, alpha.y)));
+                            });
+                        }
                     });
                 }
             }
@@ -334,7 +382,7 @@ impl<T: Factor, const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> Store<T
     }
 }
 
-impl<T: Half, const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> Store<T, COLUMNS, ACROSS, PARTS> {
+impl<T: Half, const COLUMNS: u32, const HEIGHT: u32, const PARTS: u32> Store<T, COLUMNS, HEIGHT, PARTS> {
     /// Stores the warp's 16 rows of 64 columns, rounded, by whole rows: through the warp's box in shared memory.
     ///
     /// # Safety

@@ -1,9 +1,9 @@
-//! The matrix product of 16-bit floats on Hopper's tensor cores: tiles of 128 × 64 to 256 elements, or of 64 × 128
-//! ([`tile`]), `wgmma` with sums in f32, operands brought by bulk tensor copies. In PTX for `sm_90a` alone; the emulated grid
+//! The matrix product of 16-bit floats on Hopper's tensor cores: tiles of 128 or 192 rows and 64 to 256
+//! columns, or of 64 × 128 ([`tile`]), `wgmma` with sums in f32, operands brought by bulk tensor copies. In PTX for `sm_90a` alone; the emulated grid
 //! does not run it.
 //!
-//! **Roles.** A block of three warpgroups stays on its multiprocessor and takes tile after tile (`order.rs`). Of the first
-//! warpgroup one thread issues all copies (`copy.rs`); each of the other two multiplies 64 rows of the tile, or of a
+//! **Roles.** A block of three or four warpgroups ([`block`]) stays on its multiprocessor and takes tile after tile (`order.rs`). Of the first
+//! warpgroup one thread issues all copies (`copy.rs`); each of the others multiplies 64 rows of the tile, or of a
 //! tile of 64 rows half of the columns (`multiply.rs`), and then does with its sums what the product asks for (`epilogue.rs`).
 //! They need the registers that the first gives away. What the epilogue needs of the columns, bias and slopes, is fetched
 //! under the last products, and under the epilogue of the columns before.
@@ -39,21 +39,19 @@
 
 use super::LARGE;
 
-/// Rows of a tile of warpgroups one below the other.
+/// Rows of a tile of two warpgroups one below the other.
 pub const ROWS: u32 = LARGE;
 /// Depth of a slice: 128 bytes, as far as pieces are swapped.
 pub const DEPTH: u32 = 64;
 /// Elements of a piece of 16 bytes. Rows of all matrices are a multiple of it.
 pub const PIECE: u32 = 8;
-/// Threads of a block: three warpgroups.
-pub const BLOCK: u32 = 3 * 128;
+/// Threads of a block with two warpgroups that multiply.
+pub const BLOCK: u32 = block(2);
 
 /// Rows within which pieces are swapped, always in the same way.
 const SWAPPED: u32 = 8;
 /// Rows of a warp's part of a tile.
 const WARP_ROWS: u32 = 16;
-/// Warps that multiply.
-const WARPS: u32 = 8;
 /// Columns of what is stored at a time: 128 bytes.
 const STORED: u32 = 64;
 /// Elements of 64 rows, or columns, of a slice.
@@ -62,31 +60,41 @@ const PANEL: u32 = 64 * DEPTH;
 /// The most stages.
 const MOST_STAGES: u32 = 8;
 
-/// Rows and columns of a tile: each of two warpgroups multiplies 64 rows and `columns` columns; they stand side by side where
-/// they are two `across`, otherwise one below the other.
-pub const fn tile(columns: u32, across: u32) -> [u32; 2] {
-    [ROWS / across, columns * across]
+/// Rows and columns of a tile: each warpgroup multiplies 64 rows and `columns` columns; `height` of them stand one below the other, or,
+/// where that is 1, two side by side.
+pub const fn tile(columns: u32, height: u32) -> [u32; 2] {
+    [64 * height, if height == 1 { 2 * columns } else { columns }]
+}
+
+/// Threads of a block: the warpgroup that copies, and those that multiply.
+pub const fn block(height: u32) -> u32 {
+    (4 + warps(height)) * 32
+}
+
+/// Warps that multiply.
+const fn warps(height: u32) -> u32 {
+    if height == 1 { 2 * 4 } else { height * 4 }
 }
 
 /// Stages of such tiles: as many as there is room for.
-pub const fn stages(columns: u32, across: u32, parts: u32) -> u32 {
-    let room = (227 * 1024 - 1024) / 2 - out(columns, parts);
-    let stages = room / stage(columns, across);
+pub const fn stages(columns: u32, height: u32, parts: u32) -> u32 {
+    let room = (227 * 1024 - 1024) / 2 - out(columns, height, parts);
+    let stages = room / stage(columns, height);
     if stages < MOST_STAGES { stages } else { MOST_STAGES }
 }
 
 /// Whether so many blocks of a cluster, one below the other and side by side, can share what they copy of such tiles: powers of two up to 4, by
 /// which parts of a side are whole rows of those within which pieces are swapped.
-pub const fn may_share(columns: u32, across: u32, [down, beside]: [u32; 2]) -> bool {
-    let [rows, columns] = tile(columns, across);
+pub const fn may_share(columns: u32, height: u32, [down, beside]: [u32; 2]) -> bool {
+    let [rows, columns] = tile(columns, height);
     let whole = (columns / SWAPPED).is_multiple_of(down) && (rows / SWAPPED).is_multiple_of(beside);
     whole && matches!(down, 1 | 2 | 4) && matches!(beside, 1 | 2 | 4)
 }
 
 /// Shared memory of a block, in bytes: the stages, room for results, two barriers a stage and one for each warp's sums.
-pub const fn shared_bytes(columns: u32, across: u32, parts: u32) -> u32 {
-    let stages = stages(columns, across, parts);
-    2 * (stages * stage(columns, across) + out(columns, parts)) + 16 * stages + 8 * WARPS
+pub const fn shared_bytes(columns: u32, height: u32, parts: u32) -> u32 {
+    let stages = stages(columns, height, parts);
+    2 * (stages * stage(columns, height) + out(columns, height, parts)) + 16 * stages + 8 * warps(height)
 }
 
 /// Rows and columns, as they lie in memory, of the box of an operand's matrix that one copy brings: of `across` rows or columns
@@ -103,14 +111,14 @@ pub const fn edge(count: u32, side: u32) -> u32 {
 }
 
 /// Elements of a slice of both operands. Where the depth is not innermost copies bring 64 columns at a time.
-pub(super) const fn stage(columns: u32, across: u32) -> u32 {
-    let [rows, columns] = tile(columns, across);
+pub(super) const fn stage(columns: u32, height: u32) -> u32 {
+    let [rows, columns] = tile(columns, height);
     (rows + columns.next_multiple_of(64)) * DEPTH
 }
 
 /// Elements of the room for results: boxes, or the sums of a cluster's blocks.
-const fn out(columns: u32, parts: u32) -> u32 {
-    if parts == 1 { WARPS * STORED * WARP_ROWS } else { 2 * WARPS * WARP_ROWS * columns }
+const fn out(columns: u32, height: u32, parts: u32) -> u32 {
+    warps(height) * WARP_ROWS * if parts == 1 { STORED } else { 2 * columns }
 }
 
 #[cfg(all(target_arch = "nvptx64", target_feature = "sm_90a"))]

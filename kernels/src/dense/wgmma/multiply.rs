@@ -15,9 +15,12 @@ use super::order::Order;
 use super::ring::{Place, Ring};
 use super::{DEPTH, PANEL, copy, stage, tile};
 
-/// Registers of each thread of the copying warpgroup, and of the multiplying ones. All together are a multiprocessor's.
-const COPY_REGISTERS: u32 = 40;
-const MULTIPLY_REGISTERS: u32 = 232;
+/// Registers of each thread of the copying warpgroup, and of the multiplying ones: of two of these, of three with few columns, and of
+/// three with more, to which the copying thread gives some that it would need. All together are what a block begins with.
+const COPY_REGISTERS: [u32; 3] = [40, 40, 32];
+const MULTIPLY_REGISTERS: [u32; 3] = [232, 152, 160];
+/// Columns up to which they are few.
+const FEW: u32 = 128;
 
 /// The block's tiles of `a · b`, `a: [rows, depth]`, `b: [depth, columns]`, into `epilogue`, or into `parts`,
 /// `[splits, rows, columns]`, where they are given.
@@ -32,7 +35,7 @@ const MULTIPLY_REGISTERS: u32 = 232;
 pub unsafe fn product<
     T: Factor,
     const COLUMNS: u32,
-    const ACROSS: u32,
+    const HEIGHT: u32,
     const PARTS: u32,
     const A_DEPTH_INNER: bool,
     const B_DEPTH_INNER: bool,
@@ -43,8 +46,8 @@ pub unsafe fn product<
     shape: Shape,
     splits: u32,
 ) {
-    let ring = Ring::<T::Half, COLUMNS, ACROSS, PARTS>::new();
-    let order = Order::<COLUMNS, ACROSS, PARTS>::new(T::in_halves(shape), splits, ring.cluster);
+    let ring = Ring::<T::Half, COLUMNS, HEIGHT, PARTS>::new();
+    let order = Order::<COLUMNS, HEIGHT, PARTS>::new(T::in_halves(shape), splits, ring.cluster);
     let thread = thread::thread_idx_x();
     // SAFETY: the protocol of the module above.
     unsafe {
@@ -61,19 +64,31 @@ pub unsafe fn product<
         }
         // Each role waits for the grid before when it has done all that it can do without.
         if thread < 128 {
-            set_max_registers_down::<COPY_REGISTERS>();
+            if HEIGHT <= 2 {
+                set_max_registers_down::<{ COPY_REGISTERS[0] }>();
+            } else if COLUMNS <= FEW {
+                set_max_registers_down::<{ COPY_REGISTERS[1] }>();
+            } else {
+                set_max_registers_down::<{ COPY_REGISTERS[2] }>();
+            }
             if thread == 0 {
                 let a = Operand { maps: a, count: shape.rows };
                 let b = Operand { maps: b, count: shape.columns };
-                copy::run::<T, COLUMNS, ACROSS, PARTS, A_DEPTH_INNER, B_DEPTH_INNER>(ring, [a, b], order);
+                copy::run::<T, COLUMNS, HEIGHT, PARTS, A_DEPTH_INNER, B_DEPTH_INNER>(ring, [a, b], order);
             } else {
                 grid::begin();
             }
         } else {
-            set_max_registers_up::<MULTIPLY_REGISTERS>();
+            if HEIGHT <= 2 {
+                set_max_registers_up::<{ MULTIPLY_REGISTERS[0] }>();
+            } else if COLUMNS <= FEW {
+                set_max_registers_up::<{ MULTIPLY_REGISTERS[1] }>();
+            } else {
+                set_max_registers_up::<{ MULTIPLY_REGISTERS[2] }>();
+            }
             grid::begin();
             let store = Store { epilogue, parts, shape, ring };
-            multiply::<T, COLUMNS, ACROSS, PARTS, A_DEPTH_INNER, B_DEPTH_INNER>(ring, order, store);
+            multiply::<T, COLUMNS, HEIGHT, PARTS, A_DEPTH_INNER, B_DEPTH_INNER>(ring, order, store);
         }
     }
 }
@@ -86,28 +101,28 @@ pub unsafe fn product<
 unsafe fn multiply<
     T: Factor,
     const COLUMNS: u32,
-    const ACROSS: u32,
+    const HEIGHT: u32,
     const PARTS: u32,
     const A_DEPTH_INNER: bool,
     const B_DEPTH_INNER: bool,
 >(
-    ring: Ring<T::Half, COLUMNS, ACROSS, PARTS>,
-    mut order: Order<COLUMNS, ACROSS, PARTS>,
-    store: Store<T, COLUMNS, ACROSS, PARTS>,
+    ring: Ring<T::Half, COLUMNS, HEIGHT, PARTS>,
+    mut order: Order<COLUMNS, HEIGHT, PARTS>,
+    store: Store<T, COLUMNS, HEIGHT, PARTS>,
 ) {
     let warp = thread::thread_idx_x() / warp::WARP_SIZE - 4;
     let lane = thread::thread_idx_x() % warp::WARP_SIZE;
-    let half = warp / 4;
+    let group = warp / 4;
     // The warpgroup's rows, or its columns.
-    let [down, across] = if ACROSS == 1 { [half * PANEL, 0] } else { [0, half * COLUMNS * DEPTH] };
+    let [down, across] = if HEIGHT == 1 { [0, group * COLUMNS * DEPTH] } else { [group * PANEL, 0] };
     // SAFETY: inside a stage.
     let (a, b) = unsafe {
-        let (a, b) = (ring.slices().offset(down), ring.slices().offset(tile(COLUMNS, ACROSS)[0] * DEPTH + across));
+        let (a, b) = (ring.slices().offset(down), ring.slices().offset(tile(COLUMNS, HEIGHT)[0] * DEPTH + across));
         (Matrix::at(a, 2 * PANEL), Matrix::at(b, 2 * PANEL))
     };
     // SAFETY: all zeros is an array of floats. Not `[0.0; 128]`, which becomes a loop and then local memory.
     let mut sums: Sums = unsafe { core::mem::zeroed() };
-    let mut place = Place::<COLUMNS, ACROSS, PARTS>::START;
+    let mut place = Place::<COLUMNS, HEIGHT, PARTS>::START;
     while let Some(tile) = order.next() {
         let mut before = place;
         let mut slice = 0;
@@ -116,7 +131,7 @@ unsafe fn multiply<
             // products into the same sums, which come in order.
             unsafe {
                 ring.full(place.stage).wait(place.parity);
-                let on = 2 * place.stage * stage(COLUMNS, ACROSS);
+                let on = 2 * place.stage * stage(COLUMNS, HEIGHT);
                 wgmma_fence();
                 unrolled!(K in [0 1 2 3] {
                     let a = a.offset(on + K as u32 * step(A_DEPTH_INNER));

@@ -13,7 +13,7 @@ use super::{DEPTH, tile};
 
 /// All that a launch has to do, and how far a thread has come with the block's part of it.
 #[derive(Clone, Copy)]
-pub struct Order<const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> {
+pub struct Order<const COLUMNS: u32, const HEIGHT: u32, const PARTS: u32> {
     shape: Shape,
     cluster: Cluster,
     /// Clusters' tiles, one below the other and side by side, and of all parts.
@@ -25,12 +25,12 @@ pub struct Order<const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> {
     step: u32,
 }
 
-impl<const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> Order<COLUMNS, ACROSS, PARTS> {
+impl<const COLUMNS: u32, const HEIGHT: u32, const PARTS: u32> Order<COLUMNS, HEIGHT, PARTS> {
     #[device_inline]
     pub fn new(shape: Shape, splits: u32, cluster: Cluster) -> Self {
         let together = if PARTS > 1 { PARTS.trailing_zeros() } else { cluster.blocks[0] };
         let [number, step] = [thread::block_idx_x() >> together, thread::grid_dim_x() >> together];
-        let ([rows, columns], [below, beside]) = (tile(COLUMNS, ACROSS), cluster.blocks);
+        let ([rows, columns], [below, beside]) = (tile(COLUMNS, HEIGHT), cluster.blocks);
         let whole = |tiles: u32, blocks: u32| (tiles + (1 << blocks) - 1) >> blocks;
         let down = whole(shape.rows.div_ceil(rows), below);
         let across = whole(shape.columns.div_ceil(columns), beside);
@@ -69,7 +69,7 @@ impl<const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> Order<COLUMNS, ACR
         let (column, row) = divide(within, rows.min(down - first));
         let depth = split * shape.depth_per_split;
         let slices = shape.depth.saturating_sub(depth).min(shape.depth_per_split).div_ceil(DEPTH);
-        let [rows, columns] = tile(COLUMNS, ACROSS);
+        let [rows, columns] = tile(COLUMNS, HEIGHT);
         let row = (((first + row) << below) + place) * rows;
         let column = ((column << beside) + place_beside) * columns;
         Tile { row, column, split, depth, slices }

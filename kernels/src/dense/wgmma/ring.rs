@@ -5,23 +5,23 @@ use cuda_std::arch::sm_90a::{MBarrier, fence_barrier_init};
 use cuda_std::prelude::*;
 
 use super::cluster::Cluster;
-use super::{WARPS, out, stage, stages};
+use super::{out, stage, stages, warps};
 
 /// A block's shared memory.
 #[derive(Clone, Copy)]
-pub struct Ring<T, const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> {
+pub struct Ring<T, const COLUMNS: u32, const HEIGHT: u32, const PARTS: u32> {
     shared: Shared<T>,
     barriers: Shared<u64>,
     pub cluster: Cluster,
 }
 
-impl<T: Half, const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> Ring<T, COLUMNS, ACROSS, PARTS> {
+impl<T: Half, const COLUMNS: u32, const HEIGHT: u32, const PARTS: u32> Ring<T, COLUMNS, HEIGHT, PARTS> {
     #[device_inline]
     pub fn new() -> Self {
         let shared = dynamic_shared::<T>();
-        let stages = stages(COLUMNS, ACROSS, PARTS) * stage(COLUMNS, ACROSS);
+        let stages = stages(COLUMNS, HEIGHT, PARTS) * stage(COLUMNS, HEIGHT);
         // SAFETY: inside the block's shared memory.
-        let barriers = unsafe { shared.offset(stages + out(COLUMNS, PARTS)) };
+        let barriers = unsafe { shared.offset(stages + out(COLUMNS, HEIGHT, PARTS)) };
         Self { shared, barriers: barriers.cast(), cluster: Cluster::here::<PARTS>() }
     }
 
@@ -38,17 +38,17 @@ impl<T: Half, const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> Ring<T, C
     #[device_inline]
     pub unsafe fn init(self) {
         let mut stage = 0;
-        while stage < stages(COLUMNS, ACROSS, PARTS) {
+        while stage < stages(COLUMNS, HEIGHT, PARTS) {
             // SAFETY: the caller's.
             unsafe {
                 self.full(stage).init(1);
-                self.empty(stage).init(WARPS * self.cluster.sharers());
+                self.empty(stage).init(warps(HEIGHT) * self.cluster.sharers());
             }
             stage += 1;
         }
         if PARTS > 1 {
             let mut warp = 0;
-            while warp < WARPS {
+            while warp < warps(HEIGHT) {
                 // SAFETY: the caller's.
                 unsafe { self.sums(warp).init(1) };
                 warp += 1;
@@ -67,7 +67,7 @@ impl<T: Half, const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> Ring<T, C
     #[device_inline]
     pub fn out(self) -> Shared<T> {
         // SAFETY: inside the block's shared memory.
-        unsafe { self.shared.offset(stages(COLUMNS, ACROSS, PARTS) * stage(COLUMNS, ACROSS)) }
+        unsafe { self.shared.offset(stages(COLUMNS, HEIGHT, PARTS) * stage(COLUMNS, HEIGHT)) }
     }
 
     /// The barrier at which the stage's bytes arrive.
@@ -81,14 +81,14 @@ impl<T: Half, const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> Ring<T, C
     #[device_inline]
     pub fn sums(self, warp: u32) -> MBarrier {
         // SAFETY: they come after those of the stages.
-        MBarrier::at(unsafe { self.barriers.offset(2 * stages(COLUMNS, ACROSS, PARTS) + warp) })
+        MBarrier::at(unsafe { self.barriers.offset(2 * stages(COLUMNS, HEIGHT, PARTS) + warp) })
     }
 
     /// The barrier at which warps arrive that have turned what the stage has of the right operand, where that is done; where the
     /// depth is shared it is not.
     #[device_inline]
     pub fn turned(self, stage: u32) -> MBarrier {
-        const { assert!(PARTS == 1 && stages(COLUMNS, ACROSS, PARTS) <= WARPS, "these places are others'") };
+        const { assert!(PARTS == 1 && stages(COLUMNS, HEIGHT, PARTS) <= warps(HEIGHT), "these places are others'") };
         self.sums(stage)
     }
 
@@ -99,7 +99,7 @@ impl<T: Half, const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> Ring<T, C
     #[device_inline]
     pub unsafe fn init_turned(self, warps: u32) {
         let mut stage = 0;
-        while stage < stages(COLUMNS, ACROSS, PARTS) {
+        while stage < stages(COLUMNS, HEIGHT, PARTS) {
             // SAFETY: the caller's.
             unsafe { self.turned(stage).init(warps) };
             stage += 1;
@@ -126,25 +126,25 @@ impl<T: Half, const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> Ring<T, C
     #[device_inline]
     pub fn empty(self, stage: u32) -> MBarrier {
         // SAFETY: there are two barriers a stage.
-        MBarrier::at(unsafe { self.barriers.offset(stages(COLUMNS, ACROSS, PARTS) + stage) })
+        MBarrier::at(unsafe { self.barriers.offset(stages(COLUMNS, HEIGHT, PARTS) + stage) })
     }
 }
 
 /// A place on the way round the ring.
 #[derive(Clone, Copy)]
-pub struct Place<const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> {
+pub struct Place<const COLUMNS: u32, const HEIGHT: u32, const PARTS: u32> {
     pub stage: u32,
     /// Of how many times the ring was gone round.
     pub parity: u32,
 }
 
-impl<const COLUMNS: u32, const ACROSS: u32, const PARTS: u32> Place<COLUMNS, ACROSS, PARTS> {
+impl<const COLUMNS: u32, const HEIGHT: u32, const PARTS: u32> Place<COLUMNS, HEIGHT, PARTS> {
     pub const START: Self = Self { stage: 0, parity: 0 };
 
     /// The next one.
     #[device_inline]
     pub fn next(self) -> Self {
-        let last = self.stage + 1 == stages(COLUMNS, ACROSS, PARTS);
+        let last = self.stage + 1 == stages(COLUMNS, HEIGHT, PARTS);
         Self { stage: if last { 0 } else { self.stage + 1 }, parity: if last { self.parity ^ 1 } else { self.parity } }
     }
 }

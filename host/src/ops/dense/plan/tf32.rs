@@ -173,7 +173,7 @@ impl Plan {
         let room = if together == 1 { (multiprocessors / cluster).max(1) * cluster } else { u32::MAX };
         let blocks = self.tf32_blocks().min(room.into()) as u32;
         let dims = LaunchDims::new(blocks, wgmma::BLOCK).with_cluster(cluster);
-        dims.with_shared(wgmma::shared_bytes(side, 1, together))
+        dims.with_shared(wgmma::shared_bytes(side, 2, together))
     }
 }
 

@@ -41,25 +41,25 @@ macro_rules! launch {
     ($gpu:expr, $plan:expr, $kernel:ident, $fields:tt) => {{
         let multiprocessors = $gpu.hopper_multiprocessors().unwrap_or(1);
         let dims = $plan.hopper_dims(multiprocessors);
-        let Tile::Hopper { columns, across, together, .. } = $plan.tile else {
+        let Tile::Hopper { columns, height, together, .. } = $plan.tile else {
             unreachable!("{:?} is no tile of Hopper's", $plan.tile)
         };
-        match (columns, across, together) {
-            (96, 1, 1) => $gpu.launch(dims, $kernel::<T, 96, 1, 1> $fields),
-            (144, 1, 1) => $gpu.launch(dims, $kernel::<T, 144, 1, 1> $fields),
-            (168, 1, 1) => $gpu.launch(dims, $kernel::<T, 168, 1, 1> $fields),
-            (192, 1, 1) => $gpu.launch(dims, $kernel::<T, 192, 1, 1> $fields),
-            (224, 1, 1) => $gpu.launch(dims, $kernel::<T, 224, 1, 1> $fields),
-            (256, 1, 1) => $gpu.launch(dims, $kernel::<T, 256, 1, 1> $fields),
-            (128, 1, 1) => $gpu.launch(dims, $kernel::<T, 128, 1, 1> $fields),
-            (128, 1, 2) => $gpu.launch(dims, $kernel::<T, 128, 1, 2> $fields),
-            (128, 1, 4) => $gpu.launch(dims, $kernel::<T, 128, 1, 4> $fields),
-            (64, 1, 1) => $gpu.launch(dims, $kernel::<T, 64, 1, 1> $fields),
-            (64, 1, 2) => $gpu.launch(dims, $kernel::<T, 64, 1, 2> $fields),
+        match (columns, height, together) {
+            (96, 2, 1) => $gpu.launch(dims, $kernel::<T, 96, 2, 1> $fields),
+            (144, 2, 1) => $gpu.launch(dims, $kernel::<T, 144, 2, 1> $fields),
+            (168, 2, 1) => $gpu.launch(dims, $kernel::<T, 168, 2, 1> $fields),
+            (192, 2, 1) => $gpu.launch(dims, $kernel::<T, 192, 2, 1> $fields),
+            (224, 2, 1) => $gpu.launch(dims, $kernel::<T, 224, 2, 1> $fields),
+            (256, 2, 1) => $gpu.launch(dims, $kernel::<T, 256, 2, 1> $fields),
+            (128, 3, 1) => $gpu.launch(dims, $kernel::<T, 128, 3, 1> $fields),
+            (192, 3, 1) => $gpu.launch(dims, $kernel::<T, 192, 3, 1> $fields),
+            (128, 2, 1) => $gpu.launch(dims, $kernel::<T, 128, 2, 1> $fields),
             (64, 2, 1) => $gpu.launch(dims, $kernel::<T, 64, 2, 1> $fields),
             (64, 2, 2) => $gpu.launch(dims, $kernel::<T, 64, 2, 2> $fields),
-            (64, 2, 4) => $gpu.launch(dims, $kernel::<T, 64, 2, 4> $fields),
+            (64, 1, 1) => $gpu.launch(dims, $kernel::<T, 64, 1, 1> $fields),
+            (64, 1, 2) => $gpu.launch(dims, $kernel::<T, 64, 1, 2> $fields),
             (64, 1, 4) => $gpu.launch(dims, $kernel::<T, 64, 1, 4> $fields),
+            (64, 2, 4) => $gpu.launch(dims, $kernel::<T, 64, 2, 4> $fields),
             tile => unreachable!("there is no kernel for tiles of {tile:?}"),
         }
     }};
@@ -72,21 +72,21 @@ macro_rules! launch {
 pub unsafe fn forward<'a, T>(gpu: &Gpu, plan: &Plan, product: ForwardProduct<'a, T>) -> Result<()>
 where
     T: Half + Element,
-    DenseForwardWgmma<'a, T, 256, 1, 1>: Launch,
-    DenseForwardWgmma<'a, T, 224, 1, 1>: Launch,
-    DenseForwardWgmma<'a, T, 192, 1, 1>: Launch,
-    DenseForwardWgmma<'a, T, 168, 1, 1>: Launch,
-    DenseForwardWgmma<'a, T, 144, 1, 1>: Launch,
-    DenseForwardWgmma<'a, T, 96, 1, 1>: Launch,
-    DenseForwardWgmma<'a, T, 128, 1, 1>: Launch,
-    DenseForwardWgmma<'a, T, 128, 1, 2>: Launch,
-    DenseForwardWgmma<'a, T, 128, 1, 4>: Launch,
-    DenseForwardWgmma<'a, T, 64, 1, 1>: Launch,
-    DenseForwardWgmma<'a, T, 64, 1, 2>: Launch,
-    DenseForwardWgmma<'a, T, 64, 1, 4>: Launch,
+    DenseForwardWgmma<'a, T, 256, 2, 1>: Launch,
+    DenseForwardWgmma<'a, T, 192, 3, 1>: Launch,
+    DenseForwardWgmma<'a, T, 128, 3, 1>: Launch,
+    DenseForwardWgmma<'a, T, 224, 2, 1>: Launch,
+    DenseForwardWgmma<'a, T, 192, 2, 1>: Launch,
+    DenseForwardWgmma<'a, T, 168, 2, 1>: Launch,
+    DenseForwardWgmma<'a, T, 144, 2, 1>: Launch,
+    DenseForwardWgmma<'a, T, 96, 2, 1>: Launch,
+    DenseForwardWgmma<'a, T, 128, 2, 1>: Launch,
     DenseForwardWgmma<'a, T, 64, 2, 1>: Launch,
     DenseForwardWgmma<'a, T, 64, 2, 2>: Launch,
     DenseForwardWgmma<'a, T, 64, 2, 4>: Launch,
+    DenseForwardWgmma<'a, T, 64, 1, 1>: Launch,
+    DenseForwardWgmma<'a, T, 64, 1, 2>: Launch,
+    DenseForwardWgmma<'a, T, 64, 1, 4>: Launch,
 {
     let ForwardProduct { x, w, y, z, b, alpha, parts, activation, .. } = product;
     let [[x_map, x_edge], [w_map, w_edge]] = maps(gpu, plan, (x, true), (w, true))?;
@@ -106,21 +106,21 @@ where
 pub unsafe fn dx<'a, T>(gpu: &Gpu, plan: &Plan, product: GradientProduct<'a, T>) -> Result<()>
 where
     T: Half + Element,
-    DenseDxWgmma<'a, T, 256, 1, 1>: Launch,
-    DenseDxWgmma<'a, T, 224, 1, 1>: Launch,
-    DenseDxWgmma<'a, T, 192, 1, 1>: Launch,
-    DenseDxWgmma<'a, T, 168, 1, 1>: Launch,
-    DenseDxWgmma<'a, T, 144, 1, 1>: Launch,
-    DenseDxWgmma<'a, T, 96, 1, 1>: Launch,
-    DenseDxWgmma<'a, T, 128, 1, 1>: Launch,
-    DenseDxWgmma<'a, T, 128, 1, 2>: Launch,
-    DenseDxWgmma<'a, T, 128, 1, 4>: Launch,
-    DenseDxWgmma<'a, T, 64, 1, 1>: Launch,
-    DenseDxWgmma<'a, T, 64, 1, 2>: Launch,
-    DenseDxWgmma<'a, T, 64, 1, 4>: Launch,
+    DenseDxWgmma<'a, T, 256, 2, 1>: Launch,
+    DenseDxWgmma<'a, T, 192, 3, 1>: Launch,
+    DenseDxWgmma<'a, T, 128, 3, 1>: Launch,
+    DenseDxWgmma<'a, T, 224, 2, 1>: Launch,
+    DenseDxWgmma<'a, T, 192, 2, 1>: Launch,
+    DenseDxWgmma<'a, T, 168, 2, 1>: Launch,
+    DenseDxWgmma<'a, T, 144, 2, 1>: Launch,
+    DenseDxWgmma<'a, T, 96, 2, 1>: Launch,
+    DenseDxWgmma<'a, T, 128, 2, 1>: Launch,
     DenseDxWgmma<'a, T, 64, 2, 1>: Launch,
     DenseDxWgmma<'a, T, 64, 2, 2>: Launch,
     DenseDxWgmma<'a, T, 64, 2, 4>: Launch,
+    DenseDxWgmma<'a, T, 64, 1, 1>: Launch,
+    DenseDxWgmma<'a, T, 64, 1, 2>: Launch,
+    DenseDxWgmma<'a, T, 64, 1, 4>: Launch,
 {
     let GradientProduct { dz, other: w, out: dx, parts, beta, .. } = product;
     let [[dz_map, dz_edge], [w_map, _]] = maps(gpu, plan, (dz, true), (w, false))?;
@@ -136,21 +136,21 @@ where
 pub unsafe fn dw<'a, T>(gpu: &Gpu, plan: &Plan, product: GradientProduct<'a, T>) -> Result<()>
 where
     T: Half + Element,
-    DenseDwWgmma<'a, T, 256, 1, 1>: Launch,
-    DenseDwWgmma<'a, T, 224, 1, 1>: Launch,
-    DenseDwWgmma<'a, T, 192, 1, 1>: Launch,
-    DenseDwWgmma<'a, T, 168, 1, 1>: Launch,
-    DenseDwWgmma<'a, T, 144, 1, 1>: Launch,
-    DenseDwWgmma<'a, T, 96, 1, 1>: Launch,
-    DenseDwWgmma<'a, T, 128, 1, 1>: Launch,
-    DenseDwWgmma<'a, T, 128, 1, 2>: Launch,
-    DenseDwWgmma<'a, T, 128, 1, 4>: Launch,
-    DenseDwWgmma<'a, T, 64, 1, 1>: Launch,
-    DenseDwWgmma<'a, T, 64, 1, 2>: Launch,
-    DenseDwWgmma<'a, T, 64, 1, 4>: Launch,
+    DenseDwWgmma<'a, T, 256, 2, 1>: Launch,
+    DenseDwWgmma<'a, T, 192, 3, 1>: Launch,
+    DenseDwWgmma<'a, T, 128, 3, 1>: Launch,
+    DenseDwWgmma<'a, T, 224, 2, 1>: Launch,
+    DenseDwWgmma<'a, T, 192, 2, 1>: Launch,
+    DenseDwWgmma<'a, T, 168, 2, 1>: Launch,
+    DenseDwWgmma<'a, T, 144, 2, 1>: Launch,
+    DenseDwWgmma<'a, T, 96, 2, 1>: Launch,
+    DenseDwWgmma<'a, T, 128, 2, 1>: Launch,
     DenseDwWgmma<'a, T, 64, 2, 1>: Launch,
     DenseDwWgmma<'a, T, 64, 2, 2>: Launch,
     DenseDwWgmma<'a, T, 64, 2, 4>: Launch,
+    DenseDwWgmma<'a, T, 64, 1, 1>: Launch,
+    DenseDwWgmma<'a, T, 64, 1, 2>: Launch,
+    DenseDwWgmma<'a, T, 64, 1, 4>: Launch,
 {
     let GradientProduct { dz, other: x, out: dw, parts, beta, .. } = product;
     let [[dz_map, _], [x_map, _]] = maps(gpu, plan, (dz, false), (x, false))?;

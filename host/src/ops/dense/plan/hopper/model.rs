@@ -54,6 +54,17 @@ impl Operand {
     }
 }
 
+/// No more than [`time`] says: the slices of all waves, each as long as its products take.
+pub(super) fn least(constants: &Constants, plan: &Plan, kind: &Kind, sharing: &Sharing, lengths: [usize; 2]) -> u64 {
+    let shape = plan.shape;
+    let slices = u64::from(shape.depth_per_split.min(shape.depth).div_ceil(DEPTH));
+    let inner = lengths.iter().filter(|length| **length as u64 == u64::from(shape.depth)).count();
+    let multiply = kind.slice[inner] * sharing.slice / 1000 * constants.one_for_nothing.min(1000) / 1000;
+    // Roots are rounded.
+    let multiply = multiply.saturating_sub(1);
+    plan.hopper_blocks().div_ceil(MULTIPROCESSORS.into()) * (slices * multiply / 1000)
+}
+
 /// What the model says that it takes, but for what any launch does. Rows of the operands have these lengths.
 pub(super) fn time(constants: &Constants, plan: &Plan, kind: &Kind, sharing: &Sharing, lengths: [usize; 2]) -> u64 {
     let Plan { splits, shape, .. } = *plan;
@@ -63,7 +74,7 @@ pub(super) fn time(constants: &Constants, plan: &Plan, kind: &Kind, sharing: &Sh
     let shared = sharing.blocks.map(u64::from);
     let cluster = u64::from(kind.together) * shared[0] * shared[1];
     let at_once = if cluster == 4 { IN_FOURS } else { MULTIPROCESSORS.into() };
-    let tile = wgmma::tile(kind.columns, kind.across).map(u64::from);
+    let tile = wgmma::tile(kind.columns, kind.height).map(u64::from);
     let operands = [0, 1].map(|i| Operand {
         side: [rows, columns][i],
         tile: tile[i],
@@ -89,7 +100,7 @@ pub(super) fn time(constants: &Constants, plan: &Plan, kind: &Kind, sharing: &Sh
     let by_columns = constants.by_columns.min(1000);
     let of_columns = by_columns * columns.min(kind.columns.into()) / u64::from(kind.columns);
     let mut between = kind.between * (1000 - by_columns + of_columns) / 1000 * sharing.between / 1000;
-    let one_idle = if kind.across == 1 { rows <= 64 } else { columns <= kind.columns.into() };
+    let one_idle = if kind.height == 1 { columns <= kind.columns.into() } else { rows <= tile[0] - 64 };
     if one_idle {
         between = between * 1000u64.saturating_sub(constants.one_idle) / 1000;
     }
