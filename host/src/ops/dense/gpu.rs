@@ -82,7 +82,7 @@ impl Question {
         {
             return Some(Choice::new(plan, None));
         }
-        S::plan(sizes, lengths, hopper).map(|plan| Choice::new(plan, split))
+        S::plan(product, sizes, lengths, hopper).map(|plan| Choice::new(plan, split))
     }
 }
 

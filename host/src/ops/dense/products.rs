@@ -12,7 +12,7 @@ use kernels::dense::{
     DenseDw, DenseDwMma, DenseDx, DenseDxMma, DenseForward, DenseForwardMma, LARGE, SLICED, SMALL, Sizes,
 };
 
-use super::gpu::{Memory, MemoryMut};
+use super::gpu::{Memory, MemoryMut, Product};
 use super::plan::{Plan, Tile};
 use crate::device::Gpu;
 use crate::recent::Recent;
@@ -59,16 +59,17 @@ pub(super) trait Products: split::Splits + tf32::Turns + ffma::Pieces {
 
     /// How a product is cut up: for tensor cores, if this type has kernels for them, and rows of its operands, which have these
     /// `lengths`, are whole pieces. For Hopper's where `hopper`, if the results' rows are whole pieces too.
-    fn plan([rows, columns, depth]: [usize; 3], lengths: [usize; 2], hopper: bool) -> Option<Plan> {
+    fn plan(product: Product, sizes: [usize; 3], lengths: [usize; 2], hopper: bool) -> Option<Plan> {
+        let [rows, columns, depth] = sizes;
         if !Self::TENSOR || !lengths.iter().all(|length| length.is_multiple_of(PIECE as usize)) {
             return Plan::new(rows, columns, depth);
         }
         thread_local! {
-            static PLANS: Plans<([usize; 3], [usize; 2], bool)> = RefCell::default();
+            static PLANS: Plans<(Product, [usize; 3], [usize; 2], bool)> = RefCell::default();
         }
         PLANS.with_borrow_mut(|plans| {
-            plans.get(([rows, columns, depth], lengths, hopper), || {
-                let hopper = if hopper { Plan::hopper(rows, columns, depth, lengths) } else { None };
+            plans.get((product, sizes, lengths, hopper), || {
+                let hopper = if hopper { Plan::hopper(product, sizes, lengths) } else { None };
                 hopper.or_else(|| Plan::tensor(rows, columns, depth))
             })
         })

@@ -6,7 +6,7 @@
 //! warpgroup one thread issues all copies (`copy.rs`); each of the others multiplies 64 rows of the tile, or of a
 //! tile of 64 rows half of the columns (`multiply.rs`), and then does with its sums what the product asks for (`epilogue.rs`).
 //! They need the registers that the first gives away. What the epilogue needs of the columns, bias and slopes, is fetched
-//! under the last products, and under the epilogue of the columns before.
+//! under the last products, and under the epilogue of the columns before, but for three warpgroups, which have no registers left for it.
 //!
 //! **The beginning.** Barriers are made and the first tile is found before a role waits for the grid before. The copying thread
 //! waits last of all: what follows is the first copy, whose way from the L2 cache all others wait for.
@@ -34,8 +34,8 @@
 //!
 //! **Element types.** f32 goes the same way, multiplied as tf32 (`element.rs`, [`tf32`](super::tf32)): sizes here are of 16-bit floats.
 //!
-//! A slice of 256 columns takes as many clocks of the tensor cores as of shared memory, of fewer columns more of shared
-//! memory; large products draw so much power that the clock falls.
+//! A slice of 128 × 256 and of 192 × 192 takes as many clocks of the tensor cores as of shared memory, of fewer columns more of shared
+//! memory, less so with 192 rows; large products draw so much power that the clock falls.
 
 use super::LARGE;
 

@@ -207,7 +207,7 @@ mod tests {
                 ),
                 (
                     of(DType::Bf16, Precision::default()),
-                    Plan::hopper(rows, columns, depth, lengths)
+                    Plan::hopper(product, sizes, lengths)
                         .filter(|_| lengths.iter().all(|length| length.is_multiple_of(8)))
                         .map(|plan| Choice::new(plan, None)),
                 ),

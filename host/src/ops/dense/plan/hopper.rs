@@ -11,9 +11,10 @@ use kernels::dense::Shape;
 use kernels::dense::wgmma::{self, DEPTH, PIECE};
 
 pub use self::fit::{Fit, Measured, Score};
-use self::model::{FITTED, Kind, Sharing};
+use self::model::{FITTED, Kind, Operands, Sharing};
 use super::tensor::{LONGEST, MOST_SPLITS};
 use super::{MULTIPROCESSORS, Plan, Tile};
+use crate::ops::dense::gpu::Product;
 
 /// The least depth of a split: below, adding the parts costs more than the splits win.
 const LEAST_DEPTH: u32 = 256;
@@ -22,16 +23,17 @@ const LEAST_DEPTH: u32 = 256;
 const LEAST_ROWS: u32 = 8;
 
 impl Plan {
-    /// For `rows × columns` sums over `depth` on Hopper's tensor cores, of operands whose rows have these lengths; `None` when
+    /// For `rows × columns` sums over `depth`, of this product, on Hopper's tensor cores, of operands whose rows have these lengths; `None` when
     /// others are faster, when there is nothing to sum, when the results' rows are not whole pieces, or when that is more
     /// than a launch can name. (That the operands' rows are whole pieces, the caller has to see to.)
-    pub fn hopper(rows: usize, columns: usize, depth: usize, lengths: [usize; 2]) -> Option<Self> {
+    pub fn hopper(product: Product, [rows, columns, depth]: [usize; 3], lengths: [usize; 2]) -> Option<Self> {
+        let operands = Operands::of(product, lengths);
         let mut best: Option<(u64, Self)> = None;
         for (kind, sharing, plan) in Self::hopper_cuts(rows, columns, depth)? {
             let least = best.as_ref().map_or(u64::MAX, |(least, _)| *least);
             // Most cannot be the best by what their products alone take, which is sooner said.
-            if model::least(&FITTED, &plan, kind, sharing, lengths) < least {
-                let time = model::time(&FITTED, &plan, kind, sharing, lengths);
+            if model::least(&FITTED, &plan, kind, sharing, operands) < least {
+                let time = model::time(&FITTED, &plan, kind, sharing, operands);
                 if time < least {
                     best = Some((time, plan));
                 }
@@ -129,8 +131,8 @@ mod tests {
 
     use super::*;
 
-    fn plan([rows, columns, depth]: [usize; 3]) -> Plan {
-        Plan::hopper(rows, columns, depth, [depth, depth]).unwrap()
+    fn plan(sizes: [usize; 3]) -> Plan {
+        Plan::hopper(Product::Forward, sizes, [sizes[2]; 2]).unwrap()
     }
 
     /// Rows and columns of a tile, blocks that share its depth, and splits.
@@ -183,10 +185,8 @@ mod tests {
 
     #[test]
     fn what_others_are_for_is_left_to_them() {
-        for [rows, columns, depth] in
-            [[0, 8, 8], [7, 8, 8], [16, 0, 8], [16, 8, 0], [16, 12, 8], [1 << 31, 8, 8], [16, 8, 1 << 31]]
-        {
-            assert!(Plan::hopper(rows, columns, depth, [depth, depth]).is_none());
+        for sizes in [[0, 8, 8], [7, 8, 8], [16, 0, 8], [16, 8, 0], [16, 12, 8], [1 << 31, 8, 8], [16, 8, 1 << 31]] {
+            assert!(Plan::hopper(Product::Forward, sizes, [sizes[2]; 2]).is_none());
         }
         assert_eq!(plan([8, 8, 8]).hopper_blocks(), 1);
     }
@@ -224,10 +224,11 @@ mod tests {
             let [rows, columns, depth] =
                 [(); 3].map(|()| 8 << numbers.random_range(0..11)).map(|n| n + 8 * numbers.random_range(0..n / 8));
             let lengths = [depth, columns];
+            let operands = Operands::of(Product::Dx, lengths);
             let cuts = Plan::hopper_cuts(rows, columns, depth).unwrap();
             let (.., best) =
-                cuts.min_by_key(|(kind, sharing, plan)| model::time(&FITTED, plan, kind, sharing, lengths)).unwrap();
-            let chosen = Plan::hopper(rows, columns, depth, lengths).unwrap();
+                cuts.min_by_key(|(kind, sharing, plan)| model::time(&FITTED, plan, kind, sharing, operands)).unwrap();
+            let chosen = Plan::hopper(Product::Dx, [rows, columns, depth], lengths).unwrap();
             assert_eq!((chosen.tile, chosen.splits), (best.tile, best.splits), "{rows} {columns} {depth}");
         }
     }
@@ -235,7 +236,7 @@ mod tests {
     /// Where rows begin at odd multiples of 16 bytes, each of a copy counts as two.
     #[test]
     fn unaligned_rows_are_shared() {
-        let sharing = |[rows, columns, depth]: [usize; 3], lengths| match Plan::hopper(rows, columns, depth, lengths) {
+        let sharing = |sizes, lengths| match Plan::hopper(Product::Dx, sizes, lengths) {
             Some(Plan { tile: Tile::Hopper { sharing, .. }, .. }) => sharing,
             plan => panic!("{plan:?}"),
         };

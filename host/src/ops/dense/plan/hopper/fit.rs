@@ -11,7 +11,7 @@ use std::ptr;
 use rayon::prelude::*;
 
 use super::super::{Choice, Question};
-use super::model::{self, Constants, FITTED};
+use super::model::{self, Constants, FITTED, Operands};
 use crate::ops::dense::plan::Plan;
 
 /// What any launch takes, in nanoseconds, which the model leaves out.
@@ -32,7 +32,7 @@ const STEPS: [f64; 2] = [0.004, 0.4];
 
 /// A product whose ways were measured.
 pub struct Measured {
-    lengths: [usize; 2],
+    operands: Operands,
     ways: Vec<Way>,
 }
 
@@ -48,7 +48,7 @@ struct Way {
 impl Measured {
     /// What the ways of these names took, in the same unit. `None` where the model has no choice among them.
     pub fn new(question: &Question, times: &BTreeMap<String, f64>) -> Option<Self> {
-        let &Question { sizes: [rows, columns, depth], lengths, .. } = question;
+        let &Question { product, sizes: [rows, columns, depth], lengths, .. } = question;
         let mut ways = Vec::new();
         for (kind, sharing, plan) in Plan::hopper_cuts(rows, columns, depth)? {
             let kind = FITTED.kinds.iter().position(|other| ptr::eq(other, kind))?;
@@ -61,13 +61,13 @@ impl Measured {
             return None;
         }
         ways.iter_mut().for_each(|way| way.longer = (way.longer / least - 1.0).min(MOST));
-        Some(Self { lengths, ways })
+        Some(Self { operands: Operands::of(product, lengths), ways })
     }
 
     fn times<'a>(&'a self, constants: &'a Constants) -> impl Iterator<Item = u64> + 'a {
         self.ways.iter().map(|Way { kind, sharing, plan, .. }| {
             let (kind, sharing) = (&constants.kinds[*kind], &constants.sharings[*sharing]);
-            model::time(constants, plan, kind, sharing, self.lengths)
+            model::time(constants, plan, kind, sharing, self.operands)
         })
     }
 
@@ -203,13 +203,14 @@ mod tests {
     /// As if products took what a model says.
     fn measured(constants: &Constants) -> Vec<Measured> {
         let times = |question: &Question| {
-            let &Question { sizes: [rows, columns, depth], lengths, .. } = question;
+            let &Question { product, sizes: [rows, columns, depth], lengths, .. } = question;
+            let operands = Operands::of(product, lengths);
             let all = Plan::hopper_cuts(rows, columns, depth).unwrap();
             let all = all.map(|(kind, sharing, plan)| {
                 let at = |found: Option<usize>| found.unwrap();
                 let kind = &constants.kinds[at(FITTED.kinds.iter().position(|other| ptr::eq(other, kind)))];
                 let sharing = &constants.sharings[at(FITTED.sharings.iter().position(|other| ptr::eq(other, sharing)))];
-                let time = model::time(constants, &plan, kind, sharing, lengths) as f64 + LAUNCH;
+                let time = model::time(constants, &plan, kind, sharing, operands) as f64 + LAUNCH;
                 (Choice::new(plan, None).to_string(), time)
             });
             Measured::new(question, &all.collect()).unwrap()

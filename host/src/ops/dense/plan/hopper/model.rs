@@ -17,6 +17,7 @@ use kernels::dense::wgmma::{self, DEPTH};
 
 pub(super) use self::constants::{Constants, FITTED, Kind, Sharing};
 use super::super::{MULTIPROCESSORS, Plan};
+use crate::ops::dense::gpu::Product;
 
 /// Blocks that run while each has the way to the L2 cache for itself: of more, two share it.
 const PAIRS: u64 = MULTIPROCESSORS as u64 / 2;
@@ -28,13 +29,37 @@ const IN_FOURS: u64 = 120;
 /// Rows of tiles that blocks take which run at the same time, as the kernels' `order.rs` has it.
 const BELOW: u64 = 16;
 
+/// How the operands lie in memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Operands {
+    /// Of their matrices' rows.
+    lengths: [usize; 2],
+    /// Whether the depth lies in these. Otherwise a copy brings 64 of the product's rows, or columns, for each of the depth.
+    depth_inner: [bool; 2],
+}
+
+impl Operands {
+    pub fn of(product: Product, lengths: [usize; 2]) -> Self {
+        let depth_inner = match product {
+            Product::Forward => [true, true],
+            Product::Dx => [true, false],
+            Product::Dw => [false, false],
+        };
+        Self { lengths, depth_inner }
+    }
+
+    /// How many have the depth innermost.
+    fn inner(&self) -> usize {
+        self.depth_inner.into_iter().filter(|inner| *inner).count()
+    }
+}
+
 /// An operand, as the copies of slices see it.
 struct Operand {
     /// Rows of the product, or columns, and those of a tile.
     side: u64,
     tile: u64,
-    /// Whether the depth lies in a row of its matrix, as its rows' length says: of a side as long as the depth that is a guess.
-    /// Otherwise a copy brings 64 of `side` for each of the depth.
+    /// As [`Operands`] has it.
     depth_inner: bool,
     /// How much of what unaligned rows add is added, in thousandths.
     unaligned: u64,
@@ -55,18 +80,17 @@ impl Operand {
 }
 
 /// No more than [`time`] says: the slices of all waves, each as long as its products take.
-pub(super) fn least(constants: &Constants, plan: &Plan, kind: &Kind, sharing: &Sharing, lengths: [usize; 2]) -> u64 {
+pub(super) fn least(constants: &Constants, plan: &Plan, kind: &Kind, sharing: &Sharing, matrices: Operands) -> u64 {
     let shape = plan.shape;
     let slices = u64::from(shape.depth_per_split.min(shape.depth).div_ceil(DEPTH));
-    let inner = lengths.iter().filter(|length| **length as u64 == u64::from(shape.depth)).count();
-    let multiply = kind.slice[inner] * sharing.slice / 1000 * constants.one_for_nothing.min(1000) / 1000;
+    let multiply = kind.slice[matrices.inner()] * sharing.slice / 1000 * constants.one_for_nothing.min(1000) / 1000;
     // Roots are rounded.
     let multiply = multiply.saturating_sub(1);
     plan.hopper_blocks().div_ceil(MULTIPROCESSORS.into()) * (slices * multiply / 1000)
 }
 
-/// What the model says that it takes, but for what any launch does. Rows of the operands have these lengths.
-pub(super) fn time(constants: &Constants, plan: &Plan, kind: &Kind, sharing: &Sharing, lengths: [usize; 2]) -> u64 {
+/// What the model says that it takes, but for what any launch does. The operands are in these matrices.
+pub(super) fn time(constants: &Constants, plan: &Plan, kind: &Kind, sharing: &Sharing, matrices: Operands) -> u64 {
     let Plan { splits, shape, .. } = *plan;
     let [rows, columns, depth] = [shape.rows, shape.columns, shape.depth].map(u64::from);
     let slices = u64::from(shape.depth_per_split.min(shape.depth).div_ceil(DEPTH));
@@ -78,9 +102,9 @@ pub(super) fn time(constants: &Constants, plan: &Plan, kind: &Kind, sharing: &Sh
     let operands = [0, 1].map(|i| Operand {
         side: [rows, columns][i],
         tile: tile[i],
-        depth_inner: lengths[i] as u64 == depth,
+        depth_inner: matrices.depth_inner[i],
         // Where the depth is not innermost, a tile's columns begin where they begin, too.
-        unaligned: unaligned(constants, lengths[i]).max(if lengths[i] as u64 == depth {
+        unaligned: unaligned(constants, matrices.lengths[i]).max(if matrices.depth_inner[i] {
             0
         } else {
             unaligned(constants, tile[i] as usize)
@@ -116,8 +140,7 @@ pub(super) fn time(constants: &Constants, plan: &Plan, kind: &Kind, sharing: &Sh
         };
         // How many of the pairs are busy, in thousandths.
         let paired = (running.saturating_sub(alone) * 1000 / (PAIRS + 1 - alone)).min(1000);
-        let inner = operands.iter().filter(|operand| operand.depth_inner).count();
-        let multiply = kind.slice[inner] * (1000 + added) / 1000 * sharing.slice / 1000;
+        let multiply = kind.slice[matrices.inner()] * (1000 + added) / 1000 * sharing.slice / 1000;
         let multiply = if one_idle { multiply * constants.one_for_nothing / 1000 } else { multiply };
         let below = down.min(BELOW / shared[0]);
         let clusters = (running / shared[0] / shared[1]).max(1);
