@@ -158,7 +158,7 @@ where
             let cluster = PARTS.max(down);
             let dims = LaunchDims::new(clusters * cluster, wgmma::BLOCK)
                 .with_cluster(cluster)
-                .with_shared(wgmma::shared_bytes(COLUMNS, 1, PARTS));
+                .with_shared(wgmma::shared_bytes(COLUMNS, 2, PARTS));
             let kernel = DenseTf32::<COLUMNS, PARTS> {
                 a: buffer(&case.a)?,
                 b: buffer(&case.b)?,
@@ -214,7 +214,7 @@ where
             let clusters = (down.div_ceil(ROWS * sharing) * across.div_ceil(SIDE) * splits).div_ceil(2);
             let dims = LaunchDims::new(clusters * sharing, wgmma::BLOCK)
                 .with_cluster(sharing)
-                .with_shared(wgmma::shared_bytes(SIDE, 1, 1));
+                .with_shared(wgmma::shared_bytes(SIDE, 2, 1));
             let kernel = DenseTf32Turning::<SIDE, TURNED, BOTH> {
                 a: buffer(left)?,
                 b: buffer(right)?,
