@@ -217,7 +217,7 @@ pub fn grouped_and_many() -> Vec<([usize; 4], Window)> {
 /// less, with one vector of channels and with several.
 pub fn by_vectors() -> Vec<([usize; 4], Window)> {
     let window = |size, stride: usize| Window::new(size).stride([stride; 2]);
-    vec![
+    followed(vec![
         ([2, 16, 9, 11], window([3, 3], 1).padding([1, 1])),
         ([1, 24, 8, 9], window([5, 5], 2).padding([2, 2])),
         ([3, 8, 12, 9], window([4, 4], 4)),
@@ -229,15 +229,21 @@ pub fn by_vectors() -> Vec<([usize; 4], Window)> {
         ([1, 40, 41, 30], window([40, 20], 1)),
         ([1, 8, 18, 17], window([17, 16], 4).padding([8, 8]).ceil_mode(true)),
         ([2, 16, 33, 20], window([16, 10], 9)),
-    ]
+    ])
+}
+
+/// Of these what a sanitizer follows in seconds, where there is one: it has a thread of the system's for each of a block's, and what is
+/// larger has more blocks, but no other barriers.
+fn followed(mut cases: Vec<([usize; 4], Window)>) -> Vec<([usize; 4], Window)> {
+    cases.retain(|(shape, _)| !SANITIZED || shape.iter().product::<usize>() <= 5_000);
+    cases
 }
 
 /// Shapes and windows whose rows are whole chunks of 16 bytes, in f32 or in 16 bits too: beside each other, apart, over each other, over
-/// all columns or all rows of an image, and more lanes than a window has chunks for. Under a sanitizer, which has a thread of the
-/// system's for each of a block's, without those of many planes.
+/// all columns or all rows of an image, and more lanes than a window has chunks for.
 pub fn by_chunks() -> Vec<([usize; 4], Window)> {
     let window = |size, stride| Window::new(size).stride(stride);
-    let mut cases = vec![
+    let cases = vec![
         ([2, 3, 32, 48], window([16, 16], [16, 16])),
         ([1, 2, 64, 64], window([32, 32], [16, 16])),
         ([3, 5, 28, 28], window([28, 28], [28, 28])),
@@ -251,8 +257,7 @@ pub fn by_chunks() -> Vec<([usize; 4], Window)> {
         ([13, 37, 14, 14], window([14, 14], [14, 14])),
         ([7, 35, 19, 23], window([19, 23], [1, 1])),
     ];
-    cases.retain(|([n, c, h, w], _)| !SANITIZED || n * c * h * w <= 12_000);
-    cases
+    followed(cases)
 }
 
 /// Shapes and windows that have kernels of their own in one layout or both: odd heights and widths, images smaller than a
@@ -260,7 +265,7 @@ pub fn by_chunks() -> Vec<([usize; 4], Window)> {
 pub fn patched() -> Vec<([usize; 4], Window)> {
     let [two, three] = [2, 3].map(|size| Window::new([size, size]).stride([2, 2]));
     let padded = three.padding([1, 1]);
-    vec![
+    followed(vec![
         ([2, 4, 9, 8], padded),
         ([1, 8, 6, 12], padded.ceil_mode(true)),
         ([2, 4, 7, 5], padded),
@@ -317,5 +322,5 @@ pub fn patched() -> Vec<([usize; 4], Window)> {
         ([2, 3, 16, 24], Window::new([8, 8])),
         ([4, 11, 19, 45], Window::new([8, 8]).padding([4, 3]).ceil_mode(true)),
         ([1, 2, 20, 12], Window::new([8, 8]).padding([1, 0]).ceil_mode(true)),
-    ]
+    ])
 }
