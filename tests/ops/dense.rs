@@ -86,6 +86,8 @@ pub fn tests() -> Vec<Trial> {
         ("64_narrow_by_4", [hopper::exact::<f16, 64, 1, 4>, hopper::exact::<bf16, 64, 1, 4>]),
         ("96", [hopper::exact::<f16, 96, 2, 1>, hopper::exact::<bf16, 96, 2, 1>]),
         ("128", [hopper::exact::<f16, 128, 2, 1>, hopper::exact::<bf16, 128, 2, 1>]),
+        ("128_by_2", [hopper::exact::<f16, 128, 2, 2>, hopper::exact::<bf16, 128, 2, 2>]),
+        ("128_by_4", [hopper::exact::<f16, 128, 2, 4>, hopper::exact::<bf16, 128, 2, 4>]),
         ("144", [hopper::exact::<f16, 144, 2, 1>, hopper::exact::<bf16, 144, 2, 1>]),
         ("168", [hopper::exact::<f16, 168, 2, 1>, hopper::exact::<bf16, 168, 2, 1>]),
         ("192", [hopper::exact::<f16, 192, 2, 1>, hopper::exact::<bf16, 192, 2, 1>]),

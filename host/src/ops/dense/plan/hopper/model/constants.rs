@@ -32,7 +32,7 @@ pub struct Sharing {
 /// All of them.
 #[derive(Clone, Debug)]
 pub struct Constants {
-    pub kinds: [Kind; 15],
+    pub kinds: [Kind; 17],
     pub sharings: [Sharing; 5],
     /// A copied row of 128 bytes, in picoseconds: on a multiprocessor's way, and on that of two.
     pub row: [u64; 2],
@@ -108,6 +108,8 @@ pub static FITTED: Constants = Constants {
         Kind { columns: 168, height: 2, together: 1, slice: [351_638, 349_255, 346_030], between: 1434, ends: 30 },
         Kind { columns: 144, height: 2, together: 1, slice: [327_652, 305_608, 325_882], between: 1235, ends: 30 },
         Kind { columns: 128, height: 2, together: 1, slice: [276_636, 250_446, 280_949], between: 979, ends: 30 },
+        Kind { columns: 128, height: 2, together: 2, slice: [208_016, 208_492, 208_414], between: 17, ends: 3468 },
+        Kind { columns: 128, height: 2, together: 4, slice: [377_634, 347_527, 388_764], between: 892, ends: 2246 },
         Kind { columns: 96, height: 2, together: 1, slice: [254_129, 220_278, 243_949], between: 889, ends: 30 },
         Kind { columns: 64, height: 2, together: 1, slice: [261_748, 184_200, 213_726], between: 625, ends: 89 },
         Kind { columns: 64, height: 2, together: 2, slice: [180_087, 168_175, 154_078], between: 338, ends: 1064 },
