@@ -79,16 +79,6 @@ impl Operand {
     }
 }
 
-/// No more than [`time`] says: the slices of all waves, each as long as its products take.
-pub(super) fn least(constants: &Constants, plan: &Plan, kind: &Kind, sharing: &Sharing, matrices: Operands) -> u64 {
-    let shape = plan.shape;
-    let slices = u64::from(shape.depth_per_split.min(shape.depth).div_ceil(DEPTH));
-    let multiply = kind.slice[matrices.inner()] * sharing.slice / 1000 * constants.one_for_nothing.min(1000) / 1000;
-    // Roots are rounded.
-    let multiply = multiply.saturating_sub(1);
-    plan.hopper_blocks().div_ceil(MULTIPROCESSORS.into()) * (slices * multiply / 1000)
-}
-
 /// What the model says that it takes, but for what any launch does. The operands are in these matrices.
 pub(super) fn time(constants: &Constants, plan: &Plan, kind: &Kind, sharing: &Sharing, matrices: Operands) -> u64 {
     let Plan { splits, shape, .. } = *plan;
