@@ -147,6 +147,13 @@ mod tests {
         assert_eq!(cut([128, 640, 1024]), ([64, 128], 4, 1));
     }
 
+    /// Of a square rows' lengths say nothing.
+    #[test]
+    fn products_of_a_square_are_told_apart() {
+        let tile = |product| Plan::hopper(product, [1536; 3], [1536; 2]).unwrap().tile;
+        assert_ne!(tile(Product::Forward), tile(Product::Dw));
+    }
+
     #[test]
     fn thin_products_fill_the_gpu() {
         for sizes in [[128, 4096, 4096], [4096, 128, 4096]] {

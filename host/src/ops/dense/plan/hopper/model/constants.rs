@@ -3,7 +3,8 @@
 /// A kind of tile, and the model's times.
 #[derive(Clone, Debug)]
 pub struct Kind {
-    /// A warpgroup's columns, how many of them stand one below the other in a tile (1: two side by side), and how many blocks share its depth.
+    /// A warpgroup's columns, how many warpgroups stand one below the other in a tile (1: two side by side), and how many blocks share its
+    /// depth.
     pub columns: u32,
     pub height: u32,
     pub together: u32,
