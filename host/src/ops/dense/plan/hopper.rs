@@ -105,11 +105,18 @@ fn pairs() -> impl Iterator<Item = (&'static Kind, &'static Sharing)> {
 }
 
 /// Whether there are tiles for all blocks that share, which share nothing else.
+///
+/// Of blocks that share both sides, no two that do not share a side with each other may have tiles outside of the matrix both: such a block gets
+/// nothing from one that it tells of the end of each stage, so that nothing keeps it from telling it twice before the block with the one
+/// tile inside has done so once, whose stage is then filled while it is in use.
 fn may_share(kind: &Kind, sharing: [u32; 2], sizes: [u32; 2]) -> bool {
     let &Kind { columns, height, together, .. } = kind;
     let tile = wgmma::tile(columns, height);
-    let there = (0..2).all(|i| sizes[i].div_ceil(tile[i]) >= sharing[i]);
-    sharing == [1, 1] || together == 1 && there && wgmma::may_share(columns, height, sharing)
+    let tiles = [0, 1].map(|i| sizes[i].div_ceil(tile[i]));
+    let there = (0..2).all(|i| tiles[i] >= sharing[i]);
+    let both = sharing.iter().all(|&blocks| blocks > 1);
+    let held_back = !both || (0..2).any(|i| tiles[i].is_multiple_of(sharing[i]));
+    sharing == [1, 1] || together == 1 && there && held_back && wgmma::may_share(columns, height, sharing)
 }
 
 fn tiles(kind: &Kind, rows: u32, columns: u32) -> u64 {
@@ -142,7 +149,7 @@ mod tests {
         assert_eq!(cut([1536, 1536, 1536]), ([128, 144], 1, 1));
         assert_eq!(cut([512, 11_008, 4096]), ([128, 168], 1, 1));
         assert_eq!(cut([512, 4096, 11_008]), ([128, 128], 1, 1));
-        assert_eq!(cut([8192, 8192, 8192]), ([128, 256], 1, 1));
+        assert_eq!(cut([8192, 8192, 8192]), ([192, 128], 1, 1));
         assert_eq!(cut([128, 4096, 4096]), ([128, 64], 2, 1));
         assert_eq!(cut([128, 640, 1024]), ([64, 128], 4, 1));
     }
@@ -152,6 +159,21 @@ mod tests {
     fn products_of_a_square_are_told_apart() {
         let tile = |product| Plan::hopper(product, [1536; 3], [1536; 2]).unwrap().tile;
         assert_ne!(tile(Product::Forward), tile(Product::Dw));
+    }
+
+    /// At the matrix's corner clusters that share both sides have more than one tile.
+    #[test]
+    fn clusters_have_no_corner_alone() {
+        let cuts = |rows, columns| {
+            let twice = |plan: &Plan| matches!(plan.tile, Tile::Hopper { sharing: [2, 2], .. });
+            Plan::all_of_hopper([rows, columns, 4096]).filter(twice).map(|plan| plan.tile).collect::<Vec<_>>()
+        };
+        // Three and four tiles of 128, in both directions.
+        let tile = |tile: &Tile| (tile.rows(), tile.columns()) == (128, 128);
+        assert!(!cuts(3 * 128, 3 * 128).iter().any(tile));
+        for (rows, columns) in [(3 * 128, 4 * 128), (4 * 128, 3 * 128), (4 * 128, 4 * 128)] {
+            assert!(cuts(rows, columns).iter().any(tile), "{rows} x {columns}");
+        }
     }
 
     #[test]
