@@ -191,6 +191,7 @@ fn gpu_cases() -> Vec<Case> {
         elements::cases(),
         if SANITIZED { vec![] } else { global::large_cases() },
         lanes::maps(),
+        elements::halves(),
     ];
     [vec![listed], of_kernels.into()].concat().concat()
 }

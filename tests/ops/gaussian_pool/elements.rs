@@ -30,3 +30,16 @@ pub(super) fn cases() -> Vec<Case> {
     let few = |&([n, c, h, w], _): &([usize; 4], Window)| !SANITIZED || n * c * h * w <= 12_000;
     each.into_iter().filter(few).flat_map(|case| all_of(&[case])).collect()
 }
+
+/// Channels that in 16 bits are halves of vectors, and in f32 whole ones.
+pub(super) fn halves() -> Vec<Case> {
+    let window = |size, stride| Window::new([size; 2]).stride([stride; 2]);
+    let each = [
+        ([6, 12, 9, 11], window(3, 1).padding([1, 1])),
+        ([5, 4, 13, 15], window(5, 1).padding([2, 2])),
+        ([5, 12, 13, 15], window(5, 2).padding([2, 2])),
+        ([6, 4, 13, 13], window(7, 2).padding([3, 3])),
+        ([9, 4, 16, 20], window(3, 3)),
+    ];
+    each.into_iter().flat_map(|case| all_of(&[case])).collect()
+}

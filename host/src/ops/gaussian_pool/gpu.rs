@@ -73,7 +73,7 @@ impl<T: Real> OnGpu for Forward<'_, T> {
             rest => (rest.unwrap_or(0) / along_x.stride + 1).max(FEW_COLUMNS),
         };
         let geometry = geometry(plan, plan.axes.map(|axis| axis.output), columns)?;
-        if let Some(elements) = elements::forward(plan, &geometry) {
+        if let Some(elements) = elements::forward(plan, &geometry, T::DTYPE) {
             return self.elements(gpu, geometry, elements);
         }
         if let Some(direct) = direct::plan(plan, &geometry) {
@@ -156,7 +156,7 @@ impl<T: Real> OnGpu for Backward<'_, T> {
         let each = if parameters { 3 } else { 1 };
         let (variances, bytes) = (plan.variances() as u32, T::DTYPE.size() as u32);
         let writes = !parameters && self.dx.as_ref().is_some_and(|out| out.beta == 0.0);
-        if !parameters && let Some(elements) = elements::backward(plan, &geometry) {
+        if !parameters && let Some(elements) = elements::backward(plan, &geometry, T::DTYPE) {
             return self.elements(gpu, geometry, elements);
         }
         if writes && let Some(by_patches) = patches::backward(plan, &geometry, T::DTYPE) {

@@ -16,7 +16,7 @@ use super::patches::{of_planes, window};
 use super::vectors::turned;
 use crate::Layout::{ChannelsLast, RowMajor};
 use crate::device::{Gpu, for_storage};
-use crate::{Real, Result};
+use crate::{DType, Real, Result};
 
 /// Runs a block with `$size` and `$rows` as the kernels' parameters of these names.
 macro_rules! for_size_and_rows {
@@ -67,8 +67,10 @@ const FOR_ROWS: [u64; 2] = [1 << 18, 1 << 22];
 enum Channels {
     /// Row-major: planes of one channel.
     One,
-    /// No whole vectors.
+    /// No multiple of what any takes at once.
     Odd,
+    /// Halves of vectors: for few kernels.
+    Halves,
     /// Whole vectors.
     Vectors,
 }
@@ -84,10 +86,11 @@ struct Kind {
 }
 
 impl Kind {
-    fn new(plan: &Plan, window: &Window<Nhwc>) -> Self {
+    fn new(plan: &Plan, window: &Window<Nhwc>, dtype: DType) -> Self {
         let channels = match plan.layout {
             RowMajor => Channels::One,
             ChannelsLast if few::odd(window.channels) => Channels::Odd,
+            ChannelsLast if !window.channels.is_multiple_of(16 / dtype.size() as u32) => Channels::Halves,
             ChannelsLast => Channels::Vectors,
         };
         let [height, width] = window.size;
@@ -95,8 +98,8 @@ impl Kind {
         Self { channels, known, size: window.size, stride: window.stride[0].max(window.stride[1]) }
     }
 
-    /// Products, a window's positions for each output, of which these kernels take less time forward than the others. Measured on an H100
-    /// (docs/perf/log.md).
+    /// Products, a window's positions for each output, of which these kernels take less time forward than the others. Measured on an H100,
+    /// of odd numbers and halves on an H200 too (docs/perf/log.md).
     fn forward(&self) -> Range<u64> {
         let positions = self.size[0].saturating_mul(self.size[1]);
         let overlap = self.stride < self.size[0].min(self.size[1]);
@@ -111,8 +114,13 @@ impl Kind {
             (Channels::One, None, 4..) if overlap && positions <= 144 => 0..1 << 24,
             // Of those that do not overlap, sizes that no kernel has.
             (Channels::One, None, 5..) if !overlap && positions <= 100 && self.size != [8; 2] => 1 << 21..1 << 24,
-            (Channels::Odd, Some(5), _) => 0..1 << 24,
+            (Channels::Odd | Channels::Halves, Some(5), 1) => 0..1 << 28,
+            (Channels::Odd | Channels::Halves, Some(5), 2) => 0..1 << 26,
+            (Channels::Odd | Channels::Halves, Some(5), _) => 0..1 << 24,
             (Channels::Odd, Some(_), 1) => 1 << 19..1 << 26,
+            (Channels::Odd, Some(3), 2) => 1 << 19..1 << 22,
+            (Channels::Halves, Some(3), 1) => 0..1 << 26,
+            (Channels::Halves, Some(3), _) => 0..1 << 20,
             (Channels::Vectors, Some(3), 1) => 0..1 << 22,
             (Channels::Vectors, Some(5), 1) => 0..1 << 24,
             (Channels::Vectors, Some(3 | 5), _) => 0..1 << 20,
@@ -122,16 +130,21 @@ impl Kind {
 
     /// The same of the input's gradient alone: windows over an element, for each of them.
     fn backward(&self) -> Range<u64> {
+        let few = self.size[0].saturating_mul(self.size[1]) <= 64;
         let overlap = self.stride < self.size[0].min(self.size[1]);
         match (&self.channels, self.known, self.stride) {
             (Channels::One, Some(_), 1) => 0..1 << 26,
             (Channels::One, _, 2..) if overlap => 0..1 << 20,
             (Channels::One, None | Some(5), 2..) => 0..1 << 18,
             (Channels::Odd, Some(2 | 3), 1) => 1 << 19..1 << 26,
-            (Channels::Odd, _, 1) => 0..1 << 29,
             (Channels::Odd, Some(2 | 3), _) => 0..0,
-            (Channels::Odd, _, 2) => 0..1 << 22,
-            (Channels::Odd, _, _) => 0..1 << 19,
+            (Channels::Halves, Some(3), 1) => 0..1 << 26,
+            (Channels::Halves, Some(2), _) | (Channels::Halves, Some(3), 2) => 0..0,
+            (Channels::Halves, Some(3), _) => 0..1 << 18,
+            (Channels::Odd | Channels::Halves, _, 1) => 0..1 << 29,
+            (Channels::Odd | Channels::Halves, Some(_), 2) => 0..1 << 22,
+            (Channels::Odd | Channels::Halves, None, 2) => 0..1 << if few { 23 } else { 22 },
+            (Channels::Odd | Channels::Halves, _, _) => 0..1 << if few { 21 } else { 19 },
             (Channels::Vectors, None, 1) => 0..1 << 29,
             (Channels::Vectors, Some(3), 1) => 0..1 << 21,
             (Channels::Vectors, Some(5), 1) => 0..1 << 23,
@@ -147,9 +160,9 @@ impl Kind {
 }
 
 /// The plan of the pass forward, if all channels share a Gaussian whose weights are the same everywhere and no other kernel takes less time.
-pub(super) fn forward(plan: &Plan, geometry: &Geometry) -> Option<ElementsPlan> {
+pub(super) fn forward(plan: &Plan, geometry: &Geometry, dtype: DType) -> Option<ElementsPlan> {
     let window = of_one(plan, geometry)?;
-    let (kind, outputs) = (Kind::new(plan, &window), elements(&window, window.output));
+    let (kind, outputs) = (Kind::new(plan, &window, dtype), elements(&window, window.output));
     let products = window.size.into_iter().fold(outputs, |product, size| product.saturating_mul(u64::from(size)));
     if outputs < LEAST_OUTPUTS || !kind.forward().contains(&products) {
         return None;
@@ -158,9 +171,9 @@ pub(super) fn forward(plan: &Plan, geometry: &Geometry) -> Option<ElementsPlan> 
 }
 
 /// The same of the input's gradient alone.
-pub(super) fn backward(plan: &Plan, geometry: &Geometry) -> Option<ElementsPlan> {
+pub(super) fn backward(plan: &Plan, geometry: &Geometry, dtype: DType) -> Option<ElementsPlan> {
     let window = of_one(plan, geometry)?;
-    let (kind, inputs) = (Kind::new(plan, &window), elements(&window, window.input));
+    let (kind, inputs) = (Kind::new(plan, &window, dtype), elements(&window, window.input));
     let over = [0, 1].map(|axis| u64::from(window.size[axis].min(window.input[axis]).div_ceil(window.stride[axis])));
     let products = inputs.saturating_mul(over[0] * over[1]);
     if inputs < LEAST_INPUTS || !kind.backward().contains(&products) {
