@@ -1,6 +1,6 @@
 //! How far each op's results lie from those of the same op in f64: the table of `docs/accuracy.md`.
 //!
-//! `cargo run --release --example accuracy -- --device cpu` (or `gpu`, `emulated`).
+//! `cargo bench --bench accuracy -- --device cpu` (or `gpu`, `emulated`).
 
 mod draw;
 mod ops;
@@ -20,6 +20,9 @@ struct Arguments {
     /// Where to run: cpu, gpu, gpu:N, auto or emulated
     #[arg(long, default_value = "cpu")]
     device: String,
+    /// What `cargo bench` gives every benchmark
+    #[arg(long, hide = true)]
+    bench: bool,
 }
 
 fn main() -> ExitCode {
