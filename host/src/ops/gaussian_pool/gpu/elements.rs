@@ -130,7 +130,7 @@ impl Kind {
 
     /// The same of the input's gradient alone: windows over an element, for each of them.
     fn backward(&self) -> Range<u64> {
-        let few = self.size[0].saturating_mul(self.size[1]) <= 64;
+        let small = self.size[0].saturating_mul(self.size[1]) <= 64;
         let overlap = self.stride < self.size[0].min(self.size[1]);
         match (&self.channels, self.known, self.stride) {
             (Channels::One, Some(_), 1) => 0..1 << 26,
@@ -143,8 +143,8 @@ impl Kind {
             (Channels::Halves, Some(3), _) => 0..1 << 18,
             (Channels::Odd | Channels::Halves, _, 1) => 0..1 << 29,
             (Channels::Odd | Channels::Halves, Some(_), 2) => 0..1 << 22,
-            (Channels::Odd | Channels::Halves, None, 2) => 0..1 << if few { 23 } else { 22 },
-            (Channels::Odd | Channels::Halves, _, _) => 0..1 << if few { 21 } else { 19 },
+            (Channels::Odd | Channels::Halves, None, 2) => 0..1 << if small { 23 } else { 22 },
+            (Channels::Odd | Channels::Halves, _, _) => 0..1 << if small { 21 } else { 19 },
             (Channels::Vectors, None, 1) => 0..1 << 29,
             (Channels::Vectors, Some(3), 1) => 0..1 << 21,
             (Channels::Vectors, Some(5), 1) => 0..1 << 23,
