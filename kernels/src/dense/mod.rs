@@ -271,14 +271,12 @@ pub unsafe fn dense_dw_mma<T: Half, const TILE: u32>(
 /// share what they copy ([`wgmma::may_share`]), and so is the grid: any number along x does all tiles, and y is one cluster's. With `PARTS`
 /// clusters are of as many blocks along x, one cluster for each tile. The block has [`wgmma::shared_bytes`] of dynamic shared memory.
 ///
-/// `area` is what the launch makes, of the product's one or more: its tiles end where the product does, or are whole.
-///
 /// `COLUMNS` and `HEIGHT` make a tile ([`wgmma::tile`]). `PARTS` blocks of a cluster share its depth, [`Shape::depth_per_split`]
 /// each; `splits` is then 1.
 ///
 /// # Safety
 /// The module's; `N` and `I` are at least 1 too; the maps are of the operands, with the boxes of [`wgmma::operand_box`] for a tile's
-/// rows and columns, or for the part of them that a block brings, or for the [`wgmma::edge`] of what the area has of them, pieces swapped
+/// rows and columns, or for the part of them that a block brings, or for the [`wgmma::edge`] of what the matrix has of them, pieces swapped
 /// within 128 bytes.
 #[kernel(
     block = wgmma::block(HEIGHT),

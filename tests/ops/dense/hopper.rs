@@ -246,13 +246,12 @@ where
 {
     let [side, tile] = wgmma::tile(COLUMNS, HEIGHT).map(|n| n as usize);
     let (piece, slice) = (PIECE as usize, DEPTH as usize);
-    let shared = |sharing: &[u32; 2]| *sharing == [1, 1] || PARTS == 1 && may_share(COLUMNS, HEIGHT, *sharing);
-    let sharings: Vec<_> = SHARINGS.into_iter().filter(shared).collect();
-    // As the library has it: a cluster that shares both sides has no tile of the matrix's corner alone.
-    let legal = |[rows, columns, _]: [usize; 3], [down, beside]: [u32; 2]| {
-        let whole = rows.div_ceil(side).is_multiple_of(down as usize);
-        down == 1 || beside == 1 || whole || columns.div_ceil(tile).is_multiple_of(beside as usize)
+    let legal = |[rows, columns, _]: [usize; 3], sharing: [u32; 2]| {
+        sharing == [1, 1] || PARTS == 1 && may_share(COLUMNS, HEIGHT, sharing, [rows as u32, columns as u32])
     };
+    let of_whole =
+        |&[down, beside]: &[u32; 2]| legal([down as usize * side, beside as usize * tile, 1], [down, beside]);
+    let sharings: Vec<_> = SHARINGS.into_iter().filter(of_whole).collect();
     for step in 0..side {
         // In turns, so that each meets all remainders of four and of eight.
         let sharing = sharings[(step + step / 8) % sharings.len()];

@@ -83,12 +83,19 @@ pub const fn stages(columns: u32, height: u32, parts: u32) -> u32 {
     if stages < MOST_STAGES { stages } else { MOST_STAGES }
 }
 
-/// Whether so many blocks of a cluster, one below the other and side by side, can share what they copy of such tiles: powers of two up to 4, by
-/// which parts of a side are whole rows of those within which pieces are swapped.
-pub const fn may_share(columns: u32, height: u32, [down, beside]: [u32; 2]) -> bool {
+/// Whether so many blocks of a cluster, one below the other and side by side, can share what they copy of such tiles of a matrix of so many
+/// rows and columns: powers of two up to 4, by which parts of a side are whole rows of those within which pieces are swapped.
+///
+/// Of blocks that share both sides, no two that do not share a side with each other may both have tiles outside of the matrix: such a block
+/// gets nothing from one that it tells of the end of each stage, so that nothing keeps it from telling it twice before the block with the
+/// one tile inside has done so once, whose stage is then filled while it is in use.
+pub const fn may_share(columns: u32, height: u32, [down, beside]: [u32; 2], matrix: [u32; 2]) -> bool {
     let [rows, columns] = tile(columns, height);
     let whole = (columns / SWAPPED).is_multiple_of(down) && (rows / SWAPPED).is_multiple_of(beside);
-    whole && matches!(down, 1 | 2 | 4) && matches!(beside, 1 | 2 | 4)
+    let all_inside =
+        matrix[0].div_ceil(rows).is_multiple_of(down) || matrix[1].div_ceil(columns).is_multiple_of(beside);
+    let held_back = down == 1 || beside == 1 || all_inside;
+    whole && held_back && matches!(down, 1 | 2 | 4) && matches!(beside, 1 | 2 | 4)
 }
 
 /// Shared memory of a block, in bytes: the stages, room for results, two barriers a stage and one for each warp's sums.

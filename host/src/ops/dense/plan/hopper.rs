@@ -104,19 +104,12 @@ fn pairs() -> impl Iterator<Item = (&'static Kind, &'static Sharing)> {
     FITTED.kinds.iter().flat_map(|kind| FITTED.sharings.iter().map(move |sharing| (kind, sharing)))
 }
 
-/// Whether there are tiles for all blocks that share, which share nothing else.
-///
-/// Of blocks that share both sides, no two that do not share a side with each other may have tiles outside of the matrix both: such a block gets
-/// nothing from one that it tells of the end of each stage, so that nothing keeps it from telling it twice before the block with the one
-/// tile inside has done so once, whose stage is then filled while it is in use.
+/// Whether there are tiles for all blocks that share, which share nothing else, and the kernel allows it.
 fn may_share(kind: &Kind, sharing: [u32; 2], sizes: [u32; 2]) -> bool {
     let &Kind { columns, height, together, .. } = kind;
     let tile = wgmma::tile(columns, height);
-    let tiles = [0, 1].map(|i| sizes[i].div_ceil(tile[i]));
-    let there = (0..2).all(|i| tiles[i] >= sharing[i]);
-    let both = sharing.iter().all(|&blocks| blocks > 1);
-    let held_back = !both || (0..2).any(|i| tiles[i].is_multiple_of(sharing[i]));
-    sharing == [1, 1] || together == 1 && there && held_back && wgmma::may_share(columns, height, sharing)
+    let there = (0..2).all(|i| sizes[i].div_ceil(tile[i]) >= sharing[i]);
+    sharing == [1, 1] || together == 1 && there && wgmma::may_share(columns, height, sharing, sizes)
 }
 
 fn tiles(kind: &Kind, rows: u32, columns: u32) -> u64 {
