@@ -1,5 +1,5 @@
 //! An op of your own: `y = x * sigmoid(beta * x)` with a `beta` to be learnt, swish (Ramachandran et al., arXiv 1710.05941).
-//! `cargo run --release --example custom_op` checks and trains it; `docs/your-own-op.md` explains it step by step.
+//! `cargo run --release --example custom_op --features emulator` checks and trains it; `docs/your-own-op.md` explains it.
 
 use self::kernels::{BLOCK, SwishBackward, SwishForward};
 use cuda_std::launch::LaunchDims;

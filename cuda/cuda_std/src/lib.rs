@@ -77,6 +77,22 @@ pub mod warp;
 pub use cuda_std_macros::{device_inline, kernel, shared_array};
 pub use half;
 
+/// The method of what `#[kernel]` writes that runs a kernel's instance on the emulated grid.
+#[cfg(feature = "precompiled")]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! emulates {
+    ($($method:tt)*) => { $($method)* };
+}
+
+/// The method of what `#[kernel]` writes that runs a kernel's instance on the emulated grid: compiled by the crates that call it.
+#[cfg(not(feature = "precompiled"))]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! emulates {
+    ($($method:tt)*) => { #[inline] $($method)* };
+}
+
 // The two machines, under one name: each gives the same functions.
 #[cfg(target_arch = "nvptx64")]
 use device as machine;

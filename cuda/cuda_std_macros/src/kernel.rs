@@ -58,7 +58,8 @@ pub fn expand(attribute: TokenStream, item: TokenStream) -> syn::Result<TokenStr
     // A generic kernel is the function that its entries call; any other is its entry.
     let generic = !function.sig.generics.params.is_empty();
     let where_it_is = match (generic, &kernel.arguments.only) {
-        (false, None) => quote!(#[cfg(not(target_arch = "nvptx64"))]),
+        // Inline: compiled with what runs it, so not at all where nothing does.
+        (false, None) => quote!(#[cfg(not(target_arch = "nvptx64"))] #[inline]),
         (true, None) => inline::on_device(),
         (false, Some(_)) => quote!(#[cfg(any())]),
         (true, Some(_)) => {

@@ -100,11 +100,13 @@ fn launch(kernel: &Kernel, instance: &Instance, name: &Ident, borrows: bool) -> 
         unsafe impl ::cuda_std::launch::Launch for #name #generics {
             const KERNEL: ::cuda_std::launch::KernelInfo = #info;
 
-            unsafe fn emulate(
-                self,
-                #dims: ::cuda_std::launch::LaunchDims,
-            ) -> ::core::result::Result<(), ::cuda_std::launch::EmulationError> {
-                #emulation
+            ::cuda_std::emulates! {
+                unsafe fn emulate(
+                    self,
+                    #dims: ::cuda_std::launch::LaunchDims,
+                ) -> ::core::result::Result<(), ::cuda_std::launch::EmulationError> {
+                    #emulation
+                }
             }
         }
     }

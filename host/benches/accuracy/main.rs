@@ -1,6 +1,6 @@
 //! How far each op's results lie from those of the same op in f64: the table of `docs/accuracy.md`.
 //!
-//! `cargo bench --bench accuracy -- --device cpu` (or `gpu`, `emulated`).
+//! `cargo bench --bench accuracy -- --device cpu` (or `gpu`; `emulated` with `--features emulator`).
 
 mod draw;
 mod ops;
@@ -8,7 +8,6 @@ mod ops;
 use std::process::ExitCode;
 
 use clap::Parser;
-use ferrolayer::device::Gpu;
 use ferrolayer::testing::summation_error;
 use ferrolayer::{DType, Device, Element, Real, Result, bf16, f16};
 
@@ -17,7 +16,7 @@ use self::draw::{Draw, Output};
 /// Prints the largest error of each op's results against f64, as a table.
 #[derive(Parser)]
 struct Arguments {
-    /// Where to run: cpu, gpu, gpu:N, auto or emulated
+    /// Where to run: cpu, gpu, gpu:N, auto or, with the feature emulator, emulated
     #[arg(long, default_value = "cpu")]
     device: String,
     /// What `cargo bench` gives every benchmark
@@ -27,7 +26,11 @@ struct Arguments {
 
 fn main() -> ExitCode {
     let name = Arguments::parse().device;
-    let device = if name == "emulated" { Ok(Device::Gpu(Gpu::emulated())) } else { name.parse() };
+    let device = match name.as_str() {
+        #[cfg(feature = "emulator")]
+        "emulated" => Ok(Device::Gpu(ferrolayer::device::Gpu::emulated())),
+        name => name.parse(),
+    };
     match device.and_then(|device| table(&device)) {
         Ok(table) => {
             print!("{table}");

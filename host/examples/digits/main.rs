@@ -14,7 +14,6 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use clap::Parser;
-use ferrolayer::device::Gpu;
 use ferrolayer::{Device, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -27,8 +26,8 @@ struct Arguments {
     /// How many networks to train, each from a seed of its own
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
     seeds: u64,
-    /// Where to run: cpu, gpu, gpu:N, auto (the first GPU where there is one), or emulated (the GPU's kernels on the
-    /// CPU, thousands of times slower: with --steps)
+    /// Where to run: cpu, gpu, gpu:N, auto (the first GPU where there is one), or, with the feature emulator,
+    /// emulated (the GPU's kernels on the CPU, thousands of times slower: with --steps)
     #[arg(long, default_value = "auto")]
     device: String,
     /// How often each network sees each image
@@ -67,7 +66,8 @@ fn main() -> ExitCode {
 
 fn open(name: &str) -> Result<Device> {
     match name {
-        "emulated" => Ok(Device::Gpu(Gpu::emulated())),
+        #[cfg(feature = "emulator")]
+        "emulated" => Ok(Device::Gpu(ferrolayer::device::Gpu::emulated())),
         name => name.parse(),
     }
 }

@@ -137,8 +137,10 @@ impl FromStr for Device {
 ///         Ok(assert_eq!(buffer.len(), x.len()))
 ///     })
 /// }
+/// # #[cfg(feature = "emulator")] {
 /// # let gpu = Gpu::emulated();
 /// # queue(&gpu, &Tensor::<f32>::zeros(&ferrolayer::Device::Gpu(gpu.clone()), &[3])?)?;
+/// # }
 /// # Ok::<(), ferrolayer::Error>(())
 /// ```
 #[macro_export]

@@ -11,7 +11,7 @@ use crate::{Device, Error, Real, Result, Tensor};
 const BETA: f64 = 0.5;
 
 /// The GPUs to check an op on: the emulated one, and the first real one where there is one. Both poison outputs. With the feature
-/// `emulator`, which is on unless it is turned off.
+/// `emulator`: `ferrolayer = { .., features = ["emulator"] }` among a crate's `dev-dependencies`.
 #[cfg(feature = "emulator")]
 pub fn gpus() -> Vec<Device> {
     use crate::device::GpuOptions;

@@ -12,7 +12,7 @@ use crate::Result;
 
 pub enum Backend {
     Driver(Box<Driver>),
-    #[cfg_attr(not(feature = "emulator"), expect(dead_code, reason = "there is none"))]
+    #[cfg_attr(not(any(feature = "emulator", test)), expect(dead_code, reason = "there is none"))]
     Emulated(Emulated),
 }
 
@@ -28,7 +28,7 @@ impl Backend {
         Ok(Self::Driver(Box::new(unsafe { Driver::open_on_stream(ordinal, stream)? })))
     }
 
-    #[cfg(feature = "emulator")]
+    #[cfg(any(feature = "emulator", test))]
     pub fn emulated() -> Self {
         Self::Emulated(Emulated {})
     }

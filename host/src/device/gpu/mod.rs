@@ -117,9 +117,8 @@ impl GpuOptions {
 
     /// No GPU: the kernels' own source runs on threads of this machine, with every index checked.
     ///
-    /// Thousands of times slower than a GPU; for tests, debuggers and sanitizers. With the feature `emulator`, which is on unless it is
-    /// turned off.
-    #[cfg(feature = "emulator")]
+    /// Thousands of times slower than a GPU; for tests, debuggers and sanitizers. With the feature `emulator`.
+    #[cfg(any(feature = "emulator", test))]
     pub fn emulated(self) -> Gpu {
         Gpu::with(Backend::emulated(), self)
     }
@@ -135,7 +134,7 @@ impl Gpu {
     }
 
     /// An emulated GPU: see [`GpuOptions::emulated`].
-    #[cfg(feature = "emulator")]
+    #[cfg(any(feature = "emulator", test))]
     pub fn emulated() -> Self {
         GpuOptions::default().emulated()
     }
