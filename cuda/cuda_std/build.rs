@@ -4,11 +4,12 @@ fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rustc-check-cfg=cfg(sanitizer)");
     println!("cargo::rustc-check-cfg=cfg(thread_sanitizer)");
+    println!("cargo::rustc-check-cfg=cfg(address_sanitizer)");
     let sanitizers = std::env::var("CARGO_CFG_SANITIZE").unwrap_or_default();
     if !sanitizers.is_empty() {
         println!("cargo::rustc-cfg=sanitizer");
     }
-    if sanitizers.split(',').any(|name| name == "thread") {
-        println!("cargo::rustc-cfg=thread_sanitizer");
+    for sanitizer in sanitizers.split(',').filter(|&name| name == "thread" || name == "address") {
+        println!("cargo::rustc-cfg={sanitizer}_sanitizer");
     }
 }

@@ -232,8 +232,7 @@ pub fn by_vectors() -> Vec<([usize; 4], Window)> {
     ])
 }
 
-/// Of these what a sanitizer follows in seconds, where there is one: it has a thread of the system's for each of a block's, and what is
-/// larger has more blocks, but no other barriers.
+/// Of these what a sanitizer follows in seconds, where there is one: what is larger has more blocks, but no other barriers.
 fn followed(mut cases: Vec<([usize; 4], Window)>) -> Vec<([usize; 4], Window)> {
     cases.retain(|(shape, _)| !SANITIZED || shape.iter().product::<usize>() <= 5_000);
     cases

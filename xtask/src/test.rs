@@ -13,8 +13,8 @@ use crate::workspace::{answer, cargo, root, run as run_command, target_dir};
 const EMULATED: [(&str, &[&str], &[&str]); 2] = [
     ("ferrolayer-cuda-std", &["--lib", "--test", "emulator", "--test", "races"], &[]),
     // One after another: how the harness hands out its tests is ordered by std's locks, which no sanitizer sees.
-    // Without the random shapes, the oracle's, the contract's, the 16-bit types and one of a Gaussian's two normalisations: a
-    // sanitizer makes each take up to a minute, and the chosen shapes in f32 reach the same barriers and the same indices. Of the
+    // Without the random shapes, the oracle's, the contract's, the 16-bit types and one of a Gaussian's two normalisations: under a
+    // sanitizer each takes long, and the chosen shapes in f32 reach the same barriers and the same indices. Of the
     // 16-bit types the library has no kernels there (`ferrolayer::device::HALF`), so that these need not be compiled either.
     // Nor those that compare a large tensor's parts: whether its indices are right is not a matter of memory; nor those of large
     // windows, of a launch that always has a whole GPU's threads, of what large windows draw by many numbers, and of TF32, which
@@ -79,8 +79,8 @@ impl Sanitizer {
         }
     }
 
-    /// What else to leave out. Each thread of a block is one of the system's under a sanitizer, which AddressSanitizer makes slowly: with
-    /// it these would take most of an hour. Their indices the emulated grid checks itself.
+    /// What else to leave out. Each thread of a block is one of the system's under AddressSanitizer, which makes them slowly: these would
+    /// take most of an hour. Their indices the emulated grid checks itself.
     const fn left_out(self) -> &'static [&'static str] {
         match self {
             Self::Thread => &[],

@@ -24,14 +24,14 @@ const ENDED: u32 = 3;
 
 /// An order of memory: all that was done before `give` comes before what is done after a later `take`.
 #[derive(Default)]
-struct Edge(AtomicU32);
+pub(super) struct Edge(AtomicU32);
 
 impl Edge {
-    fn give(&self) {
+    pub fn give(&self) {
         self.0.fetch_add(1, Ordering::Release);
     }
 
-    fn take(&self) {
+    pub fn take(&self) {
         self.0.load(Ordering::Acquire);
     }
 }

@@ -2,12 +2,22 @@
 
 use std::cell::{Cell, RefCell};
 use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 use super::block::Block;
 use super::copies::Copies;
 
 thread_local! {
-    static CURRENT: Cell<*const Context<'static>> = const { Cell::new(ptr::null()) };
+    /// Atomic for ThreadSanitizer, to which the fibres that this thread runs are threads.
+    static CURRENT: AtomicPtr<Context<'static>> = const { AtomicPtr::new(ptr::null_mut()) };
+}
+
+fn current() -> *const Context<'static> {
+    CURRENT.with(|current| current.load(Relaxed))
+}
+
+fn set_current(context: *const Context<'static>) {
+    CURRENT.with(|current| current.store(context.cast_mut(), Relaxed));
 }
 
 pub struct Context<'a> {
@@ -23,7 +33,7 @@ pub struct Running;
 
 impl Drop for Running {
     fn drop(&mut self) {
-        CURRENT.set(ptr::null());
+        set_current(ptr::null());
     }
 }
 
@@ -40,7 +50,7 @@ impl<'a> Context<'a> {
 
     /// Makes it the running thread's. The context must outlive the result.
     pub fn enter(&self) -> Running {
-        CURRENT.set(ptr::from_ref(self).cast());
+        set_current(ptr::from_ref(self).cast());
         Running
     }
 
@@ -77,20 +87,20 @@ fn unravel(number: u64, sides: [u32; 3]) -> [u32; 3] {
 
 /// Calls `f`, in which other threads of the grid may take their turns.
 pub fn keep(f: impl FnOnce()) {
-    let current = CURRENT.get();
+    let own = current();
     f();
-    CURRENT.set(current);
+    set_current(own);
 }
 
 /// Whether this thread is one of the emulated grid.
 pub fn is_running() -> bool {
-    !CURRENT.get().is_null()
+    !current().is_null()
 }
 
 /// Calls `f` with the running thread's context.
 #[track_caller]
 pub fn with<R>(f: impl FnOnce(&Context<'_>) -> R) -> R {
-    let current = CURRENT.get();
+    let current = current();
     assert!(!current.is_null(), "only a kernel can do this: launch it on the emulated grid with `Launch::emulate`");
     // SAFETY: set by `enter` and cleared when its result drops, before the context does.
     f(unsafe { &*current })

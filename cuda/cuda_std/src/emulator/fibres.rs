@@ -1,5 +1,6 @@
 //! The threads of a block as fibres of the thread that launches: a switch takes nanoseconds, where one between threads
-//! of the operating system takes microseconds, and a launch is mostly switches.
+//! of the operating system takes microseconds, and a launch is mostly switches. ThreadSanitizer takes them for threads
+//! (`thread_sanitizer`), whose order is that of atomics and not that of their turns.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::Relaxed};
@@ -9,6 +10,9 @@ use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, Yielder};
 
 use super::STACK_BYTES;
+use super::block::Edge;
+#[cfg(thread_sanitizer)]
+use super::thread_sanitizer::Threads;
 
 type Pause = Yielder<(), ()>;
 
@@ -25,6 +29,30 @@ pub struct Crew {
     ready: Box<[AtomicBool]>,
     /// What pauses each thread; null before it has begun.
     pauses: Box<[AtomicPtr<Pause>]>,
+    seen: Threads,
+    /// From the thread that launches to those of the launch.
+    begin: Edge,
+}
+
+/// The threads of a launch, for nobody.
+#[cfg(not(thread_sanitizer))]
+struct Threads;
+
+#[cfg(not(thread_sanitizer))]
+impl Threads {
+    fn new(_: usize) -> Self {
+        Self
+    }
+
+    fn enter(&self) {}
+
+    fn leave(&self) {}
+
+    fn begin(&self, _: u32) {}
+
+    fn pause(&self) {}
+
+    fn end(&self) {}
 }
 
 impl Crew {
@@ -32,6 +60,8 @@ impl Crew {
         Self {
             ready: (0..threads).map(|_| AtomicBool::new(true)).collect(),
             pauses: (0..threads).map(|_| AtomicPtr::new(ptr::null_mut())).collect(),
+            seen: Threads::new(threads as usize),
+            begin: Edge::default(),
         }
     }
 
@@ -46,11 +76,16 @@ impl Crew {
             };
             let body = move |yielder: &Pause, ()| {
                 pause.store(ptr::from_ref(yielder).cast_mut(), Relaxed);
+                self.seen.begin(thread);
+                self.begin.take();
                 work(thread);
+                self.seen.end();
             };
             // SAFETY: what the closure borrows outlives the fibre, which ends below or, not begun, drops here.
             fibres.push(unsafe { Coroutine::with_stack_unchecked(stack, body) });
         }
+        self.seen.enter();
+        self.begin.give();
         let mut unfinished = fibres.len();
         while unfinished > 0 {
             let before = unfinished;
@@ -63,6 +98,7 @@ impl Crew {
             }
             assert!(resumed || unfinished < before, "threads that wait for nothing: {unfinished}");
         }
+        self.seen.leave();
         STACKS.with_borrow_mut(|stacks| {
             let room = KEPT_STACKS.saturating_sub(stacks.len());
             stacks.extend(fibres.into_iter().take(room).map(Coroutine::into_stack));
@@ -77,7 +113,9 @@ impl Crew {
 
     /// Pauses the running thread, whose number this is, until somebody wakes it.
     pub fn pause(&self, thread: u32) {
+        self.seen.pause();
         // SAFETY: the thread runs, so that it has set this, and its yielder lives as long as it does.
         unsafe { &*self.pauses[thread as usize].load(Relaxed) }.suspend(());
+        self.seen.begin(thread);
     }
 }

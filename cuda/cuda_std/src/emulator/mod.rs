@@ -1,6 +1,6 @@
 //! The emulated grid: a kernel on the host, without a GPU.
 //!
-//! Blocks run one after another; the threads of a block are fibres, or under a sanitizer threads of the operating
+//! Blocks run one after another; the threads of a block are fibres, or under AddressSanitizer threads of the operating
 //! system, made once for a launch.
 //! What is exact: indices, barriers, shuffles, votes, how the elements of a warp's matrices
 //! are spread, shared memory (which holds bytes 0xFF when a block starts),
@@ -24,7 +24,7 @@ pub(crate) mod context;
 pub(crate) mod copies;
 pub(crate) mod error;
 pub(crate) mod fault;
-#[cfg(not(sanitizer))]
+#[cfg(not(address_sanitizer))]
 mod fibres;
 mod lock;
 pub(crate) mod machine;
@@ -32,7 +32,7 @@ pub(crate) mod matrix;
 pub(crate) mod shared;
 #[cfg(thread_sanitizer)]
 mod thread_sanitizer;
-#[cfg(sanitizer)]
+#[cfg(address_sanitizer)]
 mod threads;
 mod warp;
 
@@ -42,12 +42,12 @@ use crate::launch::{KernelInfo, LaunchDims};
 use block::Block;
 use context::Context;
 use error::EmulationError;
-#[cfg(not(sanitizer))]
+#[cfg(not(address_sanitizer))]
 use fibres::Crew;
-#[cfg(sanitizer)]
+#[cfg(address_sanitizer)]
 use threads::Crew;
 
-/// Whether this is built under a sanitizer, which follows threads of the operating system and makes a launch take up to a second.
+/// Whether this is built under a sanitizer, which makes a launch take up to a second.
 #[doc(hidden)]
 pub const SANITIZED: bool = cfg!(sanitizer);
 
