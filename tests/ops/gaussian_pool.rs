@@ -192,6 +192,7 @@ fn gpu_cases() -> Vec<Case> {
         if SANITIZED { vec![] } else { global::large_cases() },
         lanes::maps(),
         elements::halves(),
+        elements::sevens(),
     ];
     [vec![listed], of_kernels.into()].concat().concat()
 }
@@ -325,8 +326,12 @@ fn check<T: Real>(case: &Case, inputs: &Inputs<T>, got: &Results<T>, expected: &
 fn compare<T: Real>(gpu: &Device, case: &Case, seed: u64) -> Outcome {
     let inputs = Inputs::<T>::new(case, seed);
     let on_gpu = inputs.to(gpu)?;
-    let (expected, got) = (run(case, &inputs)?, run(case, &on_gpu)?);
-    check(case, &inputs, &got, &expected)?;
+    let got = run(case, &on_gpu)?;
+    // A sanitizer would take most of its time for what results may differ by: that they do not is found without one.
+    if SANITIZED {
+        return Ok(());
+    }
+    check(case, &inputs, &got, &run(case, &inputs)?)?;
     let Some(again) = again(|| run(case, &on_gpu))? else { return Ok(()) };
     let what = |name: &str| format!("{name} again, of {case:?}, {}", T::DTYPE);
     assert_same_bits(&what("y"), &again.y, &got.y)?;

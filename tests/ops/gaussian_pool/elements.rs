@@ -26,9 +26,26 @@ pub(super) fn cases() -> Vec<Case> {
         ([4, 9, 17, 18], one_apart([6, 4]).padding([3, 0])),
         ([4, 9, 17, 18], window([6, 4]).stride([1, 2]).padding([3, 0])),
     ];
-    // A sanitizer has a thread of the system's for each: the others have no other barriers.
-    let few = |&([n, c, h, w], _): &([usize; 4], Window)| !SANITIZED || n * c * h * w <= 12_000;
-    each.into_iter().filter(few).flat_map(|case| all_of(&[case])).collect()
+    each.into_iter().filter(followed).flat_map(|case| all_of(&[case])).collect()
+}
+
+/// Whether a sanitizer follows it in seconds, where there is one: larger ones have no other barriers.
+fn followed(&([n, c, h, w], _): &([usize; 4], Window)) -> bool {
+    !SANITIZED || n * c * h * w <= 12_000
+}
+
+/// Windows of 7×7, one apart by one row a thread and by several, and those of 5×5 and 7×7 that are two apart, whose last rows and columns
+/// of the image have fewer windows over them, or none.
+pub(super) fn sevens() -> Vec<Case> {
+    let window = |size, stride| Window::new([size; 2]).stride([stride; 2]);
+    let each = [
+        ([3, 6, 37, 38], window(7, 1).padding([3, 3])),
+        ([5, 6, 17, 19], window(7, 1)),
+        ([5, 6, 21, 23], window(7, 2).padding([3, 3])),
+        ([9, 3, 20, 22], window(7, 2)),
+        ([8, 6, 14, 16], window(5, 2)),
+    ];
+    each.into_iter().filter(followed).flat_map(|case| all_of(&[case])).collect()
 }
 
 /// Channels that in 16 bits are halves of vectors, and in f32 whole ones.

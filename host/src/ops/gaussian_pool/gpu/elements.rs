@@ -5,7 +5,8 @@ use std::ops::Range;
 use cuda_std::launch::LaunchDims;
 use kernels::gaussian_pool::Geometry;
 use kernels::gaussian_pool::elements::{
-    ELEMENTS_BLOCK, Elements, GaussianPoolBackwardElements, GaussianPoolForwardElements, KNOWN_SIZES, MOST_ROWS,
+    ELEMENTS_BLOCK, Elements, GaussianPoolBackwardElements, GaussianPoolForwardElements, KNOWN_BACKWARD, KNOWN_SIZES,
+    MOST_ROWS,
 };
 use kernels::window::{Covering, Nhwc, Window};
 
@@ -23,8 +24,8 @@ macro_rules! for_size_and_rows {
     ($size_and_rows:expr, $size:ident, $rows:ident, $body:expr) => {
         for_size_and_rows!(
             @ $size_and_rows, $size, $rows, $body;
-            (2, 1): (2, 1); (2, _): (2, 4); (3, 1): (3, 1); (3, _): (3, 4); (5, 1): (5, 1); (5, _): (5, 4); (_, 1): (0, 1);
-            (_, _): (0, 4);
+            (2, 1): (2, 1); (2, _): (2, 4); (3, 1): (3, 1); (3, _): (3, 4); (5, 1): (5, 1); (5, _): (5, 4); (7, 1): (7, 1);
+            (7, _): (7, 4); (_, 1): (0, 1); (_, _): (0, 4);
         )
     };
     (@ $case:expr, $size:ident, $rows:ident, $body:expr; $(($s:pat, $r:pat): ($a:literal, $b:literal);)*) => {
@@ -32,6 +33,21 @@ macro_rules! for_size_and_rows {
             $(($s, $r) => {
                 const $size: usize = $a;
                 const $rows: usize = $b;
+                $body
+            })*
+        }
+    };
+}
+
+/// The same with the backward kernel's `$size`.
+macro_rules! for_size {
+    ($value:expr, $size:ident, $body:expr) => {
+        for_size!(@ $value, $size, $body; (5): 5; (7): 7; (_): 0;)
+    };
+    (@ $value:expr, $size:ident, $body:expr; $(($s:pat): $a:literal;)*) => {
+        match $value {
+            $($s => {
+                const $size: usize = $a;
                 $body
             })*
         }
@@ -60,8 +76,10 @@ impl ElementsPlan {
 /// Outputs that are enough threads, at least, and elements of a gradient.
 const LEAST_OUTPUTS: u64 = 1 << 9;
 const LEAST_INPUTS: u64 = 1 << 12;
-/// Products from which on several rows a thread take less time, of windows whose size is compiled in and of others.
-const FOR_ROWS: [u64; 2] = [1 << 18, 1 << 22];
+/// Columns of an image of which the other kernels' tiles are mostly empty, at most, and of one that neighbouring threads read in one
+/// piece, at least.
+const NARROW: u32 = 16;
+const WIDE: u32 = 64;
 
 /// What the other kernels make of an image's channels.
 enum Channels {
@@ -83,6 +101,8 @@ struct Kind {
     size: [u32; 2],
     /// The longer way from window to window.
     stride: u32,
+    /// Columns of the image.
+    width: u32,
 }
 
 impl Kind {
@@ -95,7 +115,8 @@ impl Kind {
         };
         let [height, width] = window.size;
         let known = (height == width && KNOWN_SIZES.contains(&width)).then_some(width);
-        Self { channels, known, size: window.size, stride: window.stride[0].max(window.stride[1]) }
+        let [stride, width] = [window.stride[0].max(window.stride[1]), window.input[1]];
+        Self { channels, known, size: window.size, stride, width }
     }
 
     /// Products, a window's positions for each output, of which these kernels take less time forward than the others. Measured on an H100,
@@ -104,25 +125,34 @@ impl Kind {
         let positions = self.size[0].saturating_mul(self.size[1]);
         let overlap = self.stride < self.size[0].min(self.size[1]);
         match (&self.channels, self.known, self.stride) {
-            (Channels::One, Some(_), 1) => 0..1 << 26,
+            (Channels::One, Some(2 | 3 | 5), 1) => 0..1 << 26,
             (Channels::One, Some(5), _) => 0..1 << 24,
+            (Channels::One, Some(7), 1) => 0..1 << if self.width >= WIDE { 24 } else { 19 },
+            (Channels::One, Some(7), 2) => 0..1 << if self.width >= WIDE { 23 } else { 19 },
             // Those that leave columns out.
-            (Channels::One, Some(size), stride) if stride > size => 0..1 << 23,
-            (Channels::One, Some(_), _) => 0..0,
+            (Channels::One, Some(size @ (2 | 3)), stride) if stride > size => 0..1 << 23,
+            (Channels::One, Some(2 | 3), _) => 0..0,
             (Channels::One, None, 2) if overlap && positions <= 16 => 0..1 << 20,
-            (Channels::One, None, 3) if overlap && positions <= 64 => 0..1 << 22,
-            (Channels::One, None, 4..) if overlap && positions <= 144 => 0..1 << 24,
+            (Channels::One, None | Some(7), 3) if overlap && positions <= 64 => 0..1 << 22,
+            (Channels::One, None | Some(7), 4..) if overlap && positions <= 144 => 0..1 << 24,
             // Of those that do not overlap, sizes that no kernel has.
-            (Channels::One, None, 5..) if !overlap && positions <= 100 && self.size != [8; 2] => 1 << 21..1 << 24,
+            (Channels::One, None | Some(7), 5..) if !overlap && positions <= 100 && self.size != [8; 2] => {
+                1 << 21..1 << 24
+            }
             (Channels::Odd | Channels::Halves, Some(5), 1) => 0..1 << 28,
             (Channels::Odd | Channels::Halves, Some(5), 2) => 0..1 << 26,
             (Channels::Odd | Channels::Halves, Some(5), _) => 0..1 << 24,
-            (Channels::Odd, Some(_), 1) => 1 << 19..1 << 26,
+            (Channels::Odd | Channels::Halves, Some(7), 1) => 0..1 << 28,
+            (Channels::Odd | Channels::Halves, Some(7), 2) => 0..1 << 24,
+            (Channels::Odd, Some(2 | 3), 1) => 1 << 19..1 << 26,
             (Channels::Odd, Some(3), 2) => 1 << 19..1 << 22,
             (Channels::Halves, Some(3), 1) => 0..1 << 26,
             (Channels::Halves, Some(3), _) => 0..1 << 20,
             (Channels::Vectors, Some(3), 1) => 0..1 << 22,
             (Channels::Vectors, Some(5), 1) => 0..1 << 24,
+            (Channels::Vectors, Some(5), 2) => 0..1 << 22,
+            (Channels::Vectors, Some(7), 1) => 0..1 << 27,
+            (Channels::Vectors, Some(7), 2) => 0..1 << 23,
             (Channels::Vectors, Some(3 | 5), _) => 0..1 << 20,
             _ => 0..0,
         }
@@ -133,29 +163,39 @@ impl Kind {
         let small = self.size[0].saturating_mul(self.size[1]) <= 64;
         let overlap = self.stride < self.size[0].min(self.size[1]);
         match (&self.channels, self.known, self.stride) {
-            (Channels::One, Some(_), 1) => 0..1 << 26,
+            (Channels::One, Some(2 | 3 | 5), 1) => 0..1 << 26,
+            (Channels::One, Some(7), 1) => 0..1 << 24,
             (Channels::One, _, 2..) if overlap => 0..1 << 20,
-            (Channels::One, None | Some(5), 2..) => 0..1 << 18,
+            (Channels::One, None | Some(5 | 7), 2..) => 0..1 << 18,
             (Channels::Odd, Some(2 | 3), 1) => 1 << 19..1 << 26,
             (Channels::Odd, Some(2 | 3), _) => 0..0,
             (Channels::Halves, Some(3), 1) => 0..1 << 26,
             (Channels::Halves, Some(2), _) | (Channels::Halves, Some(3), 2) => 0..0,
             (Channels::Halves, Some(3), _) => 0..1 << 18,
             (Channels::Odd | Channels::Halves, _, 1) => 0..1 << 29,
-            (Channels::Odd | Channels::Halves, Some(_), 2) => 0..1 << 22,
+            (Channels::Odd | Channels::Halves, Some(_), 2) if self.width <= NARROW => 0..3 << 22,
+            (Channels::Odd | Channels::Halves, Some(7), 2) => 0..1 << 23,
+            (Channels::Odd | Channels::Halves, Some(_), 2) => 0..5 << 20,
             (Channels::Odd | Channels::Halves, None, 2) => 0..1 << if small { 23 } else { 22 },
             (Channels::Odd | Channels::Halves, _, _) => 0..1 << if small { 21 } else { 19 },
-            (Channels::Vectors, None, 1) => 0..1 << 29,
+            (Channels::Vectors, None | Some(7), 1) => 0..1 << 29,
             (Channels::Vectors, Some(3), 1) => 0..1 << 21,
             (Channels::Vectors, Some(5), 1) => 0..1 << 23,
+            (Channels::Vectors, Some(5 | 7), 2) => 0..1 << 19,
             _ => 0..0,
         }
     }
 
-    /// The kernel's parameters of windows one apart.
-    fn size_and_rows(&self, products: u64) -> (u32, u32) {
-        let several = products >= FOR_ROWS[usize::from(self.known.is_none())];
-        (self.known.unwrap_or(0), if several && self.stride == 1 { MOST_ROWS } else { 1 })
+    /// The forward kernel's parameters for so many rows of outputs.
+    fn size_and_rows(&self, products: u64, rows: u32) -> (u32, u32) {
+        // From so many products on several rows a thread take less time.
+        let enough = match self.known {
+            Some(7) => 1 << 20,
+            Some(_) => 1 << 18,
+            None => 1 << 22,
+        };
+        let several = products >= enough && self.stride == 1 && rows > 1;
+        (self.known.unwrap_or(0), if several { MOST_ROWS } else { 1 })
     }
 }
 
@@ -167,7 +207,7 @@ pub(super) fn forward(plan: &Plan, geometry: &Geometry, dtype: DType) -> Option<
     if outputs < LEAST_OUTPUTS || !kind.forward().contains(&products) {
         return None;
     }
-    ElementsPlan::new(window, false, window.output, kind.size_and_rows(products))
+    ElementsPlan::new(window, false, window.output, kind.size_and_rows(products, window.output[0]))
 }
 
 /// The same of the input's gradient alone.
@@ -181,9 +221,10 @@ pub(super) fn backward(plan: &Plan, geometry: &Geometry, dtype: DType) -> Option
     }
     if window.stride == [1, 1] {
         let turned = turned(window);
-        return ElementsPlan::new(turned, true, turned.output, kind.size_and_rows(products));
+        return ElementsPlan::new(turned, true, turned.output, kind.size_and_rows(products, window.input[0]));
     }
-    ElementsPlan::new(window, false, window.input, (0, 1))
+    let known = kind.known.filter(|size| window.stride == [2; 2] && KNOWN_BACKWARD.contains(size));
+    ElementsPlan::new(window, false, window.input, (known.unwrap_or(0), 1))
 }
 
 /// Elements of planes of this height and width.
@@ -240,20 +281,13 @@ impl<T: Real> Backward<'_, T> {
             let (mean, var) = (self.mean.gpu::<f32>(op, "mean")?, self.var.gpu::<f32>(op, "var")?);
             if !turned {
                 let covering = Covering::new(&window);
-                let launch = GaussianPoolBackwardElements::<S> {
-                    dy,
-                    mean,
-                    var,
-                    dx,
-                    beta,
-                    variances,
-                    geometry,
-                    window,
-                    covering,
-                    elements,
-                };
-                // SAFETY: as above, of `dy` and `dx`; the elements are the window's inputs, one a thread.
-                return unsafe { gpu.launch(dims, launch) };
+                return for_size!(size_and_rows.0, SIZE, {
+                    type Kernel<'a, S> = GaussianPoolBackwardElements<'a, S, SIZE>;
+                    let launch =
+                        Kernel::<S> { dy, mean, var, dx, beta, variances, geometry, window, covering, elements };
+                    // SAFETY: as above, of `dy` and `dx`; the elements are the window's inputs, one a thread.
+                    unsafe { gpu.launch(dims, launch) }
+                });
             }
             let (x, y, turned) = (dy, dx, 1);
             for_size_and_rows!(size_and_rows, SIZE, ROWS, {
