@@ -2,10 +2,6 @@
 
 use ferrolayer::{Device, Tensor, ops::prelu};
 
-/// An op of one's own, in a crate of one's own.
-#[path = "../../../host/examples/custom_op.rs"]
-mod custom_op;
-
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let device = Device::auto();
     let x = Tensor::from_slice(&device, &[2, 2], &[1.0f32, -2.0, 3.0, -4.0])?;
@@ -13,5 +9,5 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let y = prelu::forward(&x, &alpha)?.to_vec()?;
     assert_eq!(y, [1.0, -1.0, 3.0, -2.0]);
     println!("prelu on {device}: {y:?}");
-    custom_op::main()
+    Ok(())
 }
