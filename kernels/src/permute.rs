@@ -1,13 +1,17 @@
 //! A copy in another order: `y[i] = x[..]`, the elements of a dense tensor with its dimensions reordered.
 //!
 //! The launch gives `y`'s dimensions from the one that varies fastest, neighbours that stay neighbours taken together, and
-//! for each the distance in `x`. One thread for an element of `y`: stores are coalesced; loads are where `x`'s fastest
-//! dimension is among `y`'s first, else they meet in the L2 cache.
+//! for each the distance in `x`. Bound by memory: two elements moved for each.
 //!
-//! Bound by memory: two elements moved for each.
+//! - [`permute_tiles`]: a block takes a tile of two dimensions, `y`'s fastest and `x`'s fastest, and turns it in shared memory, so
+//!   that loads and stores are both of neighbours. Rows of the tile there lie four bytes or an element further apart than they are
+//!   long: neither side has bank conflicts.
+//! - [`permute_rows`]: the same dimension is fastest in both; a tile is of this and the next, and nothing is turned.
+//! - [`permute`]: one thread for an element of `y`, for dimensions that are too short to fill a tile. Loads meet in the L2 cache.
 //!
 //! # Safety
-//! `x` and `y` hold the product of the sizes, `n`; the distances stay inside `x`; the grid covers `n`.
+//! `x` and `y` hold the product of the sizes, `n`; the distances stay inside `x`; the grid covers `n`, by tiles as
+//! [`Tiles::blocks`] has them, and blocks by tiles have [`Tiles::shared`] bytes where they turn them.
 
 use cuda_std::prelude::*;
 
@@ -28,6 +32,200 @@ pub struct Order {
 
 // SAFETY: `repr(C)` with only `u64` inside: no padding, no pointers, the same layout on host and device.
 unsafe impl KernelParam for Order {}
+
+/// Elements of a tile, at most.
+pub const TILE: u32 = 4096;
+/// Elements that a thread loads before it uses the first.
+const TOGETHER: u32 = 8;
+
+/// A dimension of a copy by tiles.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Side {
+    /// How long it is.
+    pub size: u64,
+    /// The distance between neighbours in `x`, and in `y`.
+    pub x: u64,
+    /// As `x`.
+    pub y: u64,
+}
+
+impl Side {
+    /// A dimension that is not there.
+    pub const NONE: Self = Self { size: 1, x: 0, y: 0 };
+}
+
+/// A copy by tiles of two of its dimensions.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tiles {
+    /// The tile's dimensions: `y`'s fastest, and `x`'s fastest, or where that is the same one, any other.
+    pub sides: [Side; 2],
+    /// The others.
+    pub outer: [Side; DIMS - 2],
+    /// How long a tile is along its dimensions: 2 to the power of this. At most [`TILE`] together.
+    pub log_extents: [u32; 2],
+}
+
+// SAFETY: `repr(C)` with only integers inside, two of `u32` after those of `u64`: no padding, no pointers, the same layout on host
+// and device.
+unsafe impl KernelParam for Tiles {}
+
+impl Tiles {
+    /// How many tiles lie along one of their dimensions.
+    #[inline(always)]
+    fn along(&self, side: usize) -> u64 {
+        // Not `div_ceil`: sizes are not zero.
+        ((self.sides[side].size - 1) >> self.log_extents[side]) + 1
+    }
+
+    /// Blocks of the grid: one for each tile.
+    pub fn blocks(&self) -> u64 {
+        self.outer.iter().map(|side| side.size).product::<u64>() * self.along(0) * self.along(1)
+    }
+
+    /// Bytes of shared memory in which a block turns a tile of elements of so many bytes.
+    pub fn shared(&self, bytes: u32) -> u32 {
+        (pitch(bytes, self.log_extents[1]) << self.log_extents[0]) * bytes
+    }
+
+    /// Where this block's tile begins in `x` and `y`, and how many elements it has along both dimensions.
+    #[device_inline]
+    fn place(&self) -> (u64, u64, [u32; 2]) {
+        // The number of blocks has 32 bits, and so have its factors.
+        let (mut x, mut y, mut rest) = (0, 0, thread::block_idx_x());
+        let next = |rest: &mut u32, size: u32| {
+            // SAFETY: no size is zero where there are elements.
+            unsafe { core::hint::assert_unchecked(size != 0) };
+            let quotient = *rest / size;
+            let place = *rest - quotient * size;
+            *rest = quotient;
+            place as u64
+        };
+        let mut there = [0; 2];
+        unrolled!(I in [0 1] {
+            let side = self.sides[I];
+            let first = next(&mut rest, self.along(I) as u32) << self.log_extents[I];
+            x += first * side.x;
+            y += first * side.y;
+            let (left, extent) = (side.size - first, 1 << self.log_extents[I]);
+            there[I] = if left < extent { left } else { extent } as u32;
+        });
+        unrolled!(I in [0 1 2 3 4 5] {
+            // Most copies have one of these.
+            if rest > 0 {
+                let side = self.outer[I];
+                let place = next(&mut rest, side.size as u32);
+                x += place * side.x;
+                y += place * side.y;
+            }
+        });
+        (x, y, there)
+    }
+}
+
+/// The distance in shared memory between rows of 2 to the power of `log_extent` elements of so many bytes.
+#[inline(always)]
+const fn pitch(bytes: u32, log_extent: u32) -> u32 {
+    (1 << log_extent) + if bytes < 4 { 4 / bytes } else { 1 }
+}
+
+/// Row and column of an element of a tile whose rows have 2 to the power of `log_width`.
+///
+/// Of a sum of a thread's number and a multiple of [`BLOCK`] both are the sums of theirs, whichever is larger, a row or the block: what
+/// all threads have in common is not computed by each.
+#[device_inline]
+fn split(number: u32, log_width: u32) -> (u32, u32) {
+    (number >> log_width, number & ((1 << log_width) - 1))
+}
+
+/// A copy by tiles that are turned in shared memory, of elements of 1, 2, 4 and 8 bytes; `LOG_EXTENT` of both sides is compiled in, or
+/// 0.
+///
+/// # Safety
+/// The module's; `LOG_EXTENT` is the tiles', or 0.
+#[kernel(block = BLOCK, instances(T = [u8, u16, u32, u64], LOG_EXTENT = [0, 6]))]
+pub unsafe fn permute_tiles<T: Element + From<u8>, const LOG_EXTENT: u32>(x: Global<T>, y: GlobalMut<T>, tiles: Tiles) {
+    let tile = dynamic_shared::<T>();
+    let [log_height, log_width] = if LOG_EXTENT > 0 { [LOG_EXTENT; 2] } else { tiles.log_extents };
+    let pitch = pitch(size_of::<T>() as u32, log_width);
+    let (first_x, first_y, [height, width]) = tiles.place();
+    let (distance_x, distance_y) = (tiles.sides[0].x, tiles.sides[1].y);
+    // SAFETY: elements of the tile exist; each thread stores its own in the tile's shared memory, and all have been stored where
+    // they are loaded.
+    unsafe {
+        let (x, y) = (x.offset(first_x as usize), y.offset(first_y as usize));
+        let (i, j) = split(thread::thread_idx_x(), log_width);
+        let mut number = 0;
+        while number >> log_width < height {
+            let mut loaded = [T::from(0); TOGETHER as usize];
+            unrolled!(K in [0 1 2 3 4 5 6 7] {
+                let (down, along) = split(number + K as u32 * BLOCK, log_width);
+                let there = i + down < height && j + along < width;
+                let at = i as u64 * distance_x + j as u64;
+                loaded[K] = x.load_if(there, (at + (down as u64 * distance_x + along as u64)) as usize, loaded[K]);
+            });
+            unrolled!(K in [0 1 2 3 4 5 6 7] {
+                let (down, along) = split(number + K as u32 * BLOCK, log_width);
+                let there = i + down < height && j + along < width;
+                tile.store_if(there, (i * pitch + j) + (down * pitch + along), loaded[K]);
+            });
+            number += BLOCK * TOGETHER;
+        }
+        thread::sync_threads();
+        // Rows of `y` are the tile's columns.
+        let (j, i) = split(thread::thread_idx_x(), log_height);
+        let mut number = 0;
+        while number >> log_height < width {
+            let mut loaded = [T::from(0); TOGETHER as usize];
+            unrolled!(K in [0 1 2 3 4 5 6 7] {
+                let (along, down) = split(number + K as u32 * BLOCK, log_height);
+                let there = i + down < height && j + along < width;
+                loaded[K] = tile.load_if(there, (i * pitch + j) + (down * pitch + along), loaded[K]);
+            });
+            unrolled!(K in [0 1 2 3 4 5 6 7] {
+                let (along, down) = split(number + K as u32 * BLOCK, log_height);
+                let there = i + down < height && j + along < width;
+                let at = i as u64 + j as u64 * distance_y;
+                y.store_if(there, (at + (down as u64 + along as u64 * distance_y)) as usize, loaded[K]);
+            });
+            number += BLOCK * TOGETHER;
+        }
+    }
+}
+
+/// A copy by tiles whose elements are loaded in the order that they are stored in, of elements of 1, 2, 4 and 8 bytes.
+///
+/// # Safety
+/// The module's.
+#[kernel(block = BLOCK, instances(T = [u8, u16, u32, u64]))]
+pub unsafe fn permute_rows<T: Element + From<u8>>(x: Global<T>, y: GlobalMut<T>, tiles: Tiles) {
+    let [log_width, _] = tiles.log_extents;
+    let (first_x, first_y, [width, height]) = tiles.place();
+    let (distance_x, distance_y) = (tiles.sides[1].x, tiles.sides[1].y);
+    // SAFETY: elements of the tile exist.
+    unsafe {
+        let (x, y) = (x.offset(first_x as usize), y.offset(first_y as usize));
+        let (i, j) = split(thread::thread_idx_x(), log_width);
+        let mut number = 0;
+        while number >> log_width < height {
+            let mut loaded = [T::from(0); TOGETHER as usize];
+            unrolled!(K in [0 1 2 3 4 5 6 7] {
+                let (down, along) = split(number + K as u32 * BLOCK, log_width);
+                let there = i + down < height && j + along < width;
+                let at = i as u64 * distance_x + j as u64;
+                loaded[K] = x.load_if(there, (at + (down as u64 * distance_x + along as u64)) as usize, loaded[K]);
+            });
+            unrolled!(K in [0 1 2 3 4 5 6 7] {
+                let (down, along) = split(number + K as u32 * BLOCK, log_width);
+                let there = i + down < height && j + along < width;
+                let at = i as u64 * distance_y + j as u64;
+                y.store_if(there, (at + (down as u64 * distance_y + along as u64)) as usize, loaded[K]);
+            });
+            number += BLOCK * TOGETHER;
+        }
+    }
+}
 
 /// `y[i] = x[place of i]`, of elements of 1, 2, 4 and 8 bytes.
 ///

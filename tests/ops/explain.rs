@@ -167,12 +167,12 @@ fn says_once() -> Outcome {
             "max_pool_forward_f32_Nchw_u8 grid 1 block 6x1x6: {five} dilation 2x1 over 9x9 row-major: an element a \
                  thread: there are few, a band of rows has no room in shared memory, or windows are dilated or too high"
         ),
-        "permute_u32 grid 3 block 256".to_owned(),
+        "permute_tiles_u32_0 grid 2 block 256 shared 2064 bytes: elements of 4 bytes by tiles that are turned in shared memory"
+            .to_owned(),
         format!(
             "max_pool_forward_patch_f32_3_1 grid 1 block 5x5x2: {three} with the channels last: by patches of a size \
                  compiled in, the channels being a multiple of four"
         ),
-        "permute_u32 grid 2 block 256".to_owned(),
         format!(
             "max_pool_forward_f32_Nhwc_u8 grid 1 block 15x5x2: {three} with the channels last: an element a thread: \
                  channels are not whole vectors of 16 bytes, or windows dilated"

@@ -1,6 +1,8 @@
 //! Copies in another order, and tensors that are in one.
 
-use ferrolayer::{Device, Element, Layout, Tensor};
+use std::ops::Range;
+
+use ferrolayer::{Device, Element, Layout, Tensor, f16};
 use proptest::prelude::*;
 
 use crate::support::*;
@@ -43,15 +45,32 @@ fn matches_the_definition(device: &Device) -> Outcome {
     check(device, &[300, 7], &[1, 0], |i| i as u16)?;
     check(device, &[1, 1, 9, 1], &[3, 2, 1, 0], |i| i as f64)?;
     check(device, &[2, 0, 3], &[2, 0, 1], |i| i as f32)?;
+    // Rows that stay rows, of elements that are taken one by one, by two, by four, by eight.
+    check(device, &[3, 130, 5], &[1, 0, 2], |i| i as u16)?;
+    check(device, &[3, 130, 6], &[1, 0, 2], |i| i as u8)?;
+    check(device, &[3, 7, 12], &[1, 0, 2], |i| i as u8)?;
+    check(device, &[9, 8, 4, 8], &[2, 0, 1, 3], |i| f16::from_f32(i as f32))?;
+    // Tiles that are cut off, of one and of two wide sides; dimensions too short for any.
+    check(device, &[2, 70, 40, 9], &[0, 2, 3, 1], |i| i as u8)?;
+    check(device, &[2, 70, 40, 9], &[0, 2, 3, 1], |i| i as u16)?;
+    check(device, &[2, 3, 37, 31], &[0, 2, 3, 1], |i| i as f64)?;
+    check(device, &[2, 3, 2, 3, 2, 3], &[5, 4, 3, 2, 1, 0], |i| i as u8)?;
+    check(device, &[2, 3, 2, 3, 2, 3, 2, 3], &[7, 6, 5, 4, 3, 2, 1, 0], |i| i as u32)?;
+    // Enough for large tiles.
+    check(device, &[1030, 2050], &[1, 0], |i| i as u16)?;
+    check(device, &[2, 1030, 1031], &[1, 0, 2], |i| i as u32)?;
     check(device, &[], &[], |i| i as f32)
 }
 
 fn random(device: &Device) -> Outcome {
-    let strategy = proptest::collection::vec(1usize..6, 1..6).prop_flat_map(|shape| {
-        let axes: Vec<usize> = (0..shape.len()).collect();
-        (Just(shape), Just(axes).prop_shuffle())
-    });
-    for_random(40, strategy, |(shape, axes)| check(device, &shape, &axes, |i| i as u32))
+    let strategy = |sizes: Range<usize>, dims: Range<usize>| {
+        proptest::collection::vec(sizes, dims).prop_flat_map(|shape| {
+            let axes: Vec<usize> = (0..shape.len()).collect();
+            (Just(shape), Just(axes).prop_shuffle())
+        })
+    };
+    for_random(40, strategy(1..6, 1..6), |(shape, axes)| check(device, &shape, &axes, |i| i as u32))?;
+    for_random(20, strategy(1..40, 1..4), |(shape, axes)| check(device, &shape, &axes, |i| i as u8))
 }
 
 fn layouts_are_told() -> Outcome {

@@ -143,7 +143,21 @@ fn compare(gpu: &Device, shape: [usize; 2], seed: u64) -> Outcome {
 }
 
 fn matches_cpu(gpu: &Device) -> Outcome {
-    let shapes = [[1, 1], [1, 10], [7, 2], [8, 31], [9, 32], [33, 33], [3, 1000], [300, 3]];
+    let shapes = [
+        [1, 1],
+        [1, 10],
+        [7, 2],
+        [8, 31],
+        [9, 32],
+        [33, 33],
+        [3, 1000],
+        [300, 3],
+        // Gradients by parts of a row; then a block a row, too.
+        [5, 2051],
+        [2, 4096],
+        [3, 4098],
+        [2, 20_001],
+    ];
     shapes.into_iter().enumerate().try_for_each(|(seed, shape)| compare(gpu, shape, seed as u64))
 }
 
@@ -151,14 +165,24 @@ fn matches_cpu_on_random_shapes(gpu: &Device) -> Outcome {
     for_random(8, (1usize..40, 1usize..80), |(rows, classes)| compare(gpu, [rows, classes], 55))
 }
 
+/// In a row of their own, and at the end of a long one of classes that are ruled out.
 fn edge_values(device: &Device) -> Outcome {
+    edge_values_after(device, 0)?;
+    edge_values_after(device, 5003)
+}
+
+fn edge_values_after(device: &Device, ruled_out: usize) -> Outcome {
     let (nan, inf) = (f32::NAN, f32::INFINITY);
     let run = |row: [f32; 3], label: u32| -> Result<(f32, Vec<f32>), Failed> {
-        let (x, labels) = (Tensor::from_slice(device, &[1, 3], &row)?, Tensor::from_slice(device, &[1], &[label])?);
+        let (x, label) = ([vec![-inf; ruled_out], row.to_vec()].concat(), label + ruled_out as u32);
+        let x = Tensor::from_slice(device, &[1, x.len()], &x)?;
+        let labels = Tensor::from_slice(device, &[1], &[label])?;
         let Output { loss, log_sum } = softmax_cross_entropy::forward(&x, &labels)?;
-        let mut dx = Tensor::full(device, &[1, 3], nan)?;
+        let mut dx = Tensor::full(device, x.shape(), nan)?;
         softmax_cross_entropy::backward(&x, &labels, &log_sum, None, Out::write(&mut dx))?;
-        Ok((loss.to_vec()?[0], dx.to_vec()?))
+        let (loss, mut dx) = (loss.to_vec()?[0], dx.to_vec()?);
+        assert!(dx[..ruled_out].iter().all(|d| if loss.is_nan() { d.is_nan() } else { *d == 0.0 }), "{row:?}");
+        Ok((loss, dx.split_off(ruled_out)))
     };
     // Scores whose exponentials are infinite, or all zero.
     assert_eq!(run([1000.0, 0.0, -1000.0], 1)?, (1000.0, vec![1.0, -1.0, 0.0]));
@@ -167,7 +191,8 @@ fn edge_values(device: &Device) -> Outcome {
     // A class that is ruled out.
     assert_eq!(run([-inf, 5.0, -inf], 1)?, (0.0, vec![0.0, 0.0, 0.0]));
     assert_eq!(run([-inf, 5.0, -inf], 0)?.0, inf);
-    for row in [[nan, 0.0, 0.0], [0.0, 0.0, nan], [inf, nan, 1.0]] {
+    // No class, or more than any.
+    for row in [[nan, 0.0, 0.0], [0.0, 0.0, nan], [inf, nan, 1.0], [-inf; 3], [0.0, inf, 0.0]] {
         let (loss, dx) = run(row, 1)?;
         assert!(loss.is_nan() && dx.iter().all(|d| d.is_nan()), "{row:?}: {loss} {dx:?}");
     }

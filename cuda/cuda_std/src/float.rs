@@ -2,7 +2,8 @@
 //!
 //! All functions are accurate (errors below one unit in the last place unless said) and give the same bits on the
 //! device and on the emulated grid: rounding is IEEE's, subnormals are kept, and what PTX has no accurate
-//! instruction for is Rust, compiled for both. Nothing is contracted: `a * b + c` rounds twice, [`fma`] once. On the host
+//! instruction for is Rust, compiled for both. The two whose names end in `_approx` are neither: they are the GPU's own instructions,
+//! for where a few digits less are enough. Nothing is contracted: `a * b + c` rounds twice, [`fma`] once. On the host
 //! conversions have no branches and ask for no instructions that a processor may lack, so that loops of them become vector
 //! instructions; `half`'s own have both.
 
@@ -123,6 +124,42 @@ pub fn exp(x: f32) -> f32 {
     let n = rounded.to_bits().wrapping_sub(ROUND.to_bits()).cast_signed();
     let two_to = |n: i32| f32::from_bits(n.wrapping_add(127).cast_unsigned() << 23);
     power * two_to(n >> 1) * two_to(n.wrapping_sub(n >> 1))
+}
+
+macro_rules! approximations {
+    ($($(#[$doc:meta])* $name:ident($x:ident) = $ptx:literal, $host:expr;)*) => {$(
+        $(#[$doc])*
+        #[inline(always)]
+        pub fn $name($x: f32) -> f32 {
+            #[cfg(target_arch = "nvptx64")]
+            {
+                let result: f32;
+                // SAFETY: arithmetic.
+                unsafe {
+                    core::arch::asm!(concat!($ptx, " {result}, {x};"), result = out(reg32) result, x = in(reg32) $x,
+                        options(pure, nomem, nostack, preserves_flags));
+                }
+                result
+            }
+            #[cfg(not(target_arch = "nvptx64"))]
+            {
+                /// Subnormals are zeros of their sign.
+                fn flushed(x: f32) -> f32 {
+                    if x.abs() < f32::MIN_POSITIVE { x * 0.0 } else { x }
+                }
+                let $x = flushed($x);
+                flushed($host)
+            }
+        }
+    )*};
+}
+approximations! {
+    /// 2 to the power of x, within two units in the last place, in one instruction; subnormal results are 0. PTX:
+    /// `ex2.approx.ftz.f32` (PTX ISA, Floating Point Instructions: `ex2`). The emulated grid's is accurate: other bits.
+    exp2_approx(x) = "ex2.approx.ftz.f32", libm::exp2f(x);
+    /// 1 / x, within one unit in the last place, in one instruction; subnormal numbers and results are zeros of their sign. PTX:
+    /// `rcp.approx.ftz.f32` (PTX ISA, Floating Point Instructions: `rcp`). The emulated grid's is accurate: other bits.
+    reciprocal_approx(x) = "rcp.approx.ftz.f32", 1.0 / x;
 }
 
 macro_rules! from_libm {
@@ -285,4 +322,19 @@ macro_rules! two_at_once {
 two_at_once! {
     two_f32_to_f16: f16, f32_to_f16, "cvt.rn.f16x2.f32";
     two_f32_to_bf16: bf16, f32_to_bf16, "cvt.rn.bf16x2.f32";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{exp2_approx, reciprocal_approx};
+
+    #[test]
+    fn approximations_keep_no_subnormals() {
+        assert_eq!([0.0, 3.0, -126.0].map(exp2_approx), [1.0, 8.0, f32::MIN_POSITIVE]);
+        assert_eq!([-126.5, -200.0, f32::NEG_INFINITY].map(exp2_approx), [0.0; 3]);
+        assert_eq!(exp2_approx(200.0), f32::INFINITY);
+        assert_eq!([4.0, f32::INFINITY, 3e38].map(reciprocal_approx), [0.25, 0.0, 0.0]);
+        assert_eq!([0.0, -1e-40].map(reciprocal_approx), [f32::INFINITY, f32::NEG_INFINITY]);
+        assert!(exp2_approx(f32::NAN).is_nan() && reciprocal_approx(f32::NAN).is_nan());
+    }
 }

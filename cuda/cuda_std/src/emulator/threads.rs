@@ -1,4 +1,4 @@
-//! The threads of a block as threads of the operating system: what the sanitizers can follow.
+//! The threads of a block as threads of the operating system: what AddressSanitizer can follow.
 //!
 //! They are kept from launch to launch of the thread that launches: to make them takes a sanitizer longer than most launches. What
 //! is handed to them and back goes through atomics of this file: what std's locks order no sanitizer sees.

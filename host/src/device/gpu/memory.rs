@@ -158,19 +158,23 @@ impl<T: Element> GpuBuffer<T> {
         GpuSliceMut { address: self.address, len: self.len, space: self.space(), borrow: PhantomData }
     }
 
-    /// The whole buffer as elements of another type of the same size, to be read.
+    /// The whole buffer as elements of another type, as many as it has bits for, to be read.
     ///
     /// # Panics
-    /// When `U` is of another size.
+    /// When they do not fill it, or it begins where no `U` may be.
     pub(crate) fn bits<U>(&self) -> GpuSlice<'_, U> {
-        assert_eq!(size_of::<U>(), size_of::<T>(), "the same bits");
-        GpuSlice { address: self.address, len: self.len, space: self.space(), borrow: PhantomData }
+        GpuSlice { address: self.address, len: self.len_in_bits::<U>(), space: self.space(), borrow: PhantomData }
     }
 
     /// As [`GpuBuffer::bits`], to be written: any bits are an element.
     pub(crate) fn bits_mut<U>(&mut self) -> GpuSliceMut<'_, U> {
-        assert_eq!(size_of::<U>(), size_of::<T>(), "the same bits");
-        GpuSliceMut { address: self.address, len: self.len, space: self.space(), borrow: PhantomData }
+        GpuSliceMut { address: self.address, len: self.len_in_bits::<U>(), space: self.space(), borrow: PhantomData }
+    }
+
+    fn len_in_bits<U>(&self) -> usize {
+        let whole = self.bytes().is_multiple_of(size_of::<U>());
+        assert!(whole && self.address.is_multiple_of(align_of::<U>() as u64), "the same bits");
+        self.bytes() / size_of::<U>()
     }
 
     pub(super) fn bytes(&self) -> usize {

@@ -1,5 +1,5 @@
 use cuda_std::launch::LaunchDims;
-use kernels::swish::{BLOCK, SwishBackward, SwishForward, TILE, tile};
+use kernels::swish::{BLOCK, PART, SwishBackward, SwishForward, tile};
 
 use super::{Backward, Forward};
 use crate::device::{Gpu, OnGpu, for_storage, tiles};
@@ -26,7 +26,7 @@ impl<T: Real> OnGpu for Backward<'_, T> {
         const OP: &str = "swish.backward";
         let n = self.x.len();
         let beta = self.beta.gpu::<f32>(OP, "beta")?;
-        let dims = LaunchDims::new(tiles(n, TILE), BLOCK);
+        let dims = LaunchDims::new(tiles(n, PART), BLOCK);
         let blocks = dims.grid[0] as usize;
         let mut workspace = gpu.workspace(blocks)?;
         for_storage!(T as S, OP, "x", gpu, {
