@@ -6,9 +6,10 @@
 //! elements for each, backward three. Slopes and what is stored of their gradients are of the elements' type or `f32`, sums always `f32`.
 //!
 //! - [`prelu_forward_vectors`]: a thread takes [`VECTORS`] vectors of four elements, a block's width apart, all loaded, and their
-//!   slopes, before the first is used; one where tensors are so small that multiprocessors would be left without a block. Planes
-//!   of a multiple of four elements have one slope for a vector, other planes of at least three have two, channels that are
-//!   neighbours and a multiple of four have four; else a vector's four are looked for one by one.
+//!   slopes, before the first is used; one where tensors are so small that multiprocessors would be left without a block, and of
+//!   `f32` where a vector has one slope, for little is worked out there. Planes of a multiple of four elements have one slope for a
+//!   vector, other planes of at least three have two, channels that are neighbours and a multiple of four have four; else a vector's
+//!   four are looked for one by one.
 //! - [`prelu_forward`], for more elements than 32 bits count: one thread for four elements, whatever their channels.
 //! - Backward, stage 1, gives `dx` and partial sums of `dalpha` in one pass, laid out `[outer', channels, parts]`:
 //!   - [`prelu_backward_planes`], for large `inner`: a block takes [`PART`] elements of one `(outer, channel)` plane and sums

@@ -94,7 +94,8 @@ impl<T: Real, A: ParameterOf<T>> OnGpu for Forward<'_, T, A> {
                     // checked by `prelu::forward`; the grid covers `n`, and is empty where a size is zero.
                     return unsafe { gpu.launch(dims, forward) };
                 };
-                let each = if n / 4 <= ENOUGH { 1 } else { VECTORS };
+                // 16 bytes a thread where little is to be worked out for them: memory gives more to many threads of few bytes.
+                let each = if n / 4 <= ENOUGH || (size_of::<S>() == 4 && count == 1) { 1 } else { VECTORS };
                 let dims = LaunchDims::new(tiles(n, TILE * each), BLOCK);
                 let _why = explain::because(|| format!("{why}, vectors a thread {each}"));
                 let n = n as u64;
