@@ -149,6 +149,9 @@ fn under(sanitizer: Sanitizer, only: Option<&str>, arguments: &[String]) -> Resu
             .env("ASAN_OPTIONS", std::env::var("ASAN_OPTIONS").unwrap_or_else(|_| address_sanitizer_options()))
             .arg("test")
             .args(["--package", package, "--target", host])
+            // Kernels and the grid are the other crates'. What a sanitizer adds to the tests' own code makes it five times as long to
+            // optimise, which is more than that saves.
+            .args(["--config", "profile.dev.package.ferrolayer-tests.opt-level=0"])
             .args(targets)
             .arg("--target-dir")
             .arg(target_dir().join(format!("sanitizer-{}", sanitizer.name())))
