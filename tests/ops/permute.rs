@@ -16,6 +16,7 @@ pub fn tests() -> Vec<Trial> {
     ];
     tests.extend(on_each_gpu("permute::matches_the_definition", matches_the_definition));
     tests.extend(on_each_gpu("permute::matches_the_definition_on_random_shapes", random));
+    tests.push(on_real_gpu("permute::huge", huge));
     tests
 }
 
@@ -71,6 +72,26 @@ fn random(device: &Device) -> Outcome {
     };
     for_random(40, strategy(1..6, 1..6), |(shape, axes)| check(device, &shape, &axes, |i| i as u32))?;
     for_random(20, strategy(1..40, 1..4), |(shape, axes)| check(device, &shape, &axes, |i| i as u8))
+}
+
+/// Past 2³² elements, turned and by rows: looked at here and there, where an index passes 2³¹ and 2³², and at the end.
+fn huge(gpu: &Device) -> Outcome {
+    const PATTERN: usize = 251;
+    for (shape, axes) in [(vec![65_537, 65_539], vec![1, 0]), (vec![3, 37_003, 38_707], vec![1, 0, 2])] {
+        let len: usize = shape.iter().product();
+        let x = Tensor::from_vec(gpu, &shape, (0..len).map(|i| (i % PATTERN) as u8).collect())?.permute(&axes)?;
+        let y = x.to_layout(Layout::RowMajor)?.to_vec()?;
+        let near = |place: usize| place - 2000..(place + 2000).min(len);
+        for place in (0..len).step_by(9973).chain(near(1 << 31)).chain(near(1 << 32)).chain(near(len)) {
+            let (mut rest, mut from) = (place, 0);
+            for (size, stride) in x.shape().iter().zip(x.strides()).rev() {
+                from += rest % size * stride;
+                rest /= size;
+            }
+            assert_eq!(y[place], (from % PATTERN) as u8, "{place} of {shape:?} by {axes:?}");
+        }
+    }
+    Ok(())
 }
 
 fn layouts_are_told() -> Outcome {

@@ -33,6 +33,7 @@ pub fn tests() -> Vec<Trial> {
         tests.extend(on_each_gpu(&format!("softmax_cross_entropy::{name}"), test));
     }
     tests.push(on_real_gpu("softmax_cross_entropy::matches_cpu_at_full_size", |gpu| compare(gpu, [4099, 1003], 3)));
+    tests.push(on_real_gpu("softmax_cross_entropy::huge_rows_are_as_by_themselves", huge_rows));
     tests
 }
 
@@ -159,6 +160,34 @@ fn matches_cpu(gpu: &Device) -> Outcome {
         [2, 20_001],
     ];
     shapes.into_iter().enumerate().try_for_each(|(seed, shape)| compare(gpu, shape, seed as u64))
+}
+
+/// Past 2³² elements: the first row, the last, and those that 2³¹ and 2³² are in give what they give by themselves, to the bit.
+fn huge_rows(gpu: &Device) -> Outcome {
+    // Classes are whole vectors, so that each row is cut alike; rows and `dloss` are such that their quotient is 1 in both.
+    let [rows, classes] = [70_000, 61_400];
+    let x: Vec<f32> = (0..rows * classes).map(|i| (i * 7 % 1_000_003) as f32 / 1e5).collect();
+    let labels: Vec<u32> = (0..rows).map(|row| (row * 31 % classes) as u32).collect();
+    let run = |shape: [usize; 2], x: Vec<f32>, labels: &[u32]| -> Result<[Vec<f32>; 3], Failed> {
+        let x = Tensor::from_vec(gpu, &shape, x)?;
+        let labels = Tensor::from_slice(gpu, &shape[..1], labels)?;
+        let Output { loss, log_sum } = softmax_cross_entropy::forward(&x, &labels)?;
+        let (dloss, mut dx) = (Tensor::full(gpu, &[1], shape[0] as f32)?, x.empty_like()?);
+        softmax_cross_entropy::backward(&x, &labels, &log_sum, Some(&dloss), Out::write(&mut dx))?;
+        Ok([loss.to_vec()?, log_sum.to_vec()?, dx.to_vec()?])
+    };
+    let chosen = [0, (1 << 31) / classes, (1 << 32) / classes, rows - 1];
+    let by_themselves =
+        chosen.map(|row| run([1, classes], x[row * classes..][..classes].to_vec(), &labels[row..=row]).unwrap());
+    let right: Vec<f64> = labels.iter().enumerate().map(|(row, &c)| x[row * classes + c as usize].into()).collect();
+    let [loss, log_sum, dx] = run([rows, classes], x, &labels)?;
+    for (row, [_, expected_log_sum, expected_dx]) in chosen.into_iter().zip(by_themselves) {
+        assert_eq!(log_sum[row], expected_log_sum[0], "log_sum of row {row}");
+        assert!(dx[row * classes..][..classes] == expected_dx, "dx of row {row}");
+    }
+    let mean = log_sum.iter().zip(right).map(|(&l, right)| f64::from(l) - right).sum::<f64>() / rows as f64;
+    assert!((f64::from(loss[0]) - mean).abs() < 1e-4 * mean, "loss {} of {mean}", loss[0]);
+    Ok(())
 }
 
 fn matches_cpu_on_random_shapes(gpu: &Device) -> Outcome {
