@@ -5,7 +5,7 @@
 //!
 //! - [`permute_tiles`]: a block takes a tile of two dimensions, `y`'s fastest and `x`'s fastest, and turns it in shared memory, so
 //!   that loads and stores are both of neighbours. Rows of the tile there lie four bytes or an element further apart than they are
-//!   long: neither side has bank conflicts.
+//!   long: of square tiles neither side has bank conflicts.
 //! - [`permute_rows`]: the same dimension is fastest in both; a tile is of this and the next, and nothing is turned.
 //! - [`permute`]: one thread for an element of `y`, for dimensions that are too short to fill a tile. Loads meet in the L2 cache.
 //!
@@ -130,13 +130,82 @@ const fn pitch(bytes: u32, log_extent: u32) -> u32 {
     (1 << log_extent) + if bytes < 4 { 4 / bytes } else { 1 }
 }
 
-/// Row and column of an element of a tile whose rows have 2 to the power of `log_width`.
+/// A thread's elements of a tile that is gone through in rows of 2 to the power of `log_width`, `distance` apart in the tensor, whose
+/// elements are neighbours: every [`BLOCK`]th.
 ///
-/// Of a sum of a thread's number and a multiple of [`BLOCK`] both are the sums of theirs, whichever is larger, a row or the block: what
-/// all threads have in common is not computed by each.
-#[device_inline]
-fn split(number: u32, log_width: u32) -> (u32, u32) {
-    (number >> log_width, number & ((1 << log_width) - 1))
+/// Row and column of the sum of a thread's number and a multiple of [`BLOCK`] are the sums of theirs, whichever is longer, a row or the
+/// block: what all threads have in common is not computed by each.
+#[derive(Clone, Copy)]
+struct Mine {
+    log_width: u32,
+    height: u32,
+    width: u32,
+    distance: u64,
+    /// Row and column of the first.
+    first: (u32, u32),
+}
+
+impl Mine {
+    #[device_inline]
+    fn new(log_width: u32, [height, width]: [u32; 2], distance: u64) -> Self {
+        let mine = Self { log_width, height, width, distance, first: (0, 0) };
+        Self { first: mine.split(thread::thread_idx_x()), ..mine }
+    }
+
+    #[device_inline]
+    fn split(&self, number: u32) -> (u32, u32) {
+        (number >> self.log_width, number & ((1 << self.log_width) - 1))
+    }
+
+    /// Whether there are any from this multiple of [`BLOCK`] on, for the block.
+    #[device_inline]
+    fn goes_on(&self, number: u32) -> bool {
+        number >> self.log_width < self.height
+    }
+
+    /// Of the one that is so many elements of the tile on: whether the tile has it, and where it is in the tensor.
+    #[device_inline]
+    fn place(&self, number: u32) -> (bool, usize) {
+        let ((i, j), (down, along)) = (self.first, self.split(number));
+        let there = i + down < self.height && j + along < self.width;
+        let place = (i as u64 * self.distance + j as u64) + (down as u64 * self.distance + along as u64);
+        (there, place as usize)
+    }
+
+    /// Where it is in shared memory, by the distances there between rows and columns.
+    #[device_inline]
+    fn shared(&self, number: u32, row: u32, column: u32) -> u32 {
+        let ((i, j), (down, along)) = (self.first, self.split(number));
+        (i * row + j * column) + (down * row + along * column)
+    }
+
+    /// [`TOGETHER`] of them, from the one that is so many elements on.
+    ///
+    /// # Safety
+    /// `x` holds the tile's.
+    #[device_inline]
+    unsafe fn load<T: Element + From<u8>>(&self, x: Global<T>, number: u32) -> [T; TOGETHER as usize] {
+        let mut loaded = [T::from(0); TOGETHER as usize];
+        unrolled!(K in [0 1 2 3 4 5 6 7] {
+            let (there, place) = self.place(number + K as u32 * BLOCK);
+            // SAFETY: the caller's; only what the tile has is loaded.
+            loaded[K] = unsafe { x.load_if(there, place, loaded[K]) };
+        });
+        loaded
+    }
+
+    /// As [`Mine::load`].
+    ///
+    /// # Safety
+    /// `y` holds the tile's.
+    #[device_inline]
+    unsafe fn store<T: Element>(&self, y: GlobalMut<T>, number: u32, values: [T; TOGETHER as usize]) {
+        unrolled!(K in [0 1 2 3 4 5 6 7] {
+            let (there, place) = self.place(number + K as u32 * BLOCK);
+            // SAFETY: the caller's; only what the tile has is stored.
+            unsafe { y.store_if(there, place, values[K]) };
+        });
+    }
 }
 
 /// A copy by tiles that are turned in shared memory, of elements of 1, 2, 4 and 8 bytes; `LOG_EXTENT` of both sides is compiled in, or
@@ -150,45 +219,31 @@ pub unsafe fn permute_tiles<T: Element + From<u8>, const LOG_EXTENT: u32>(x: Glo
     let [log_height, log_width] = if LOG_EXTENT > 0 { [LOG_EXTENT; 2] } else { tiles.log_extents };
     let pitch = pitch(size_of::<T>() as u32, log_width);
     let (first_x, first_y, [height, width]) = tiles.place();
-    let (distance_x, distance_y) = (tiles.sides[0].x, tiles.sides[1].y);
     // SAFETY: elements of the tile exist; each thread stores its own in the tile's shared memory, and all have been stored where
     // they are loaded.
     unsafe {
         let (x, y) = (x.offset(first_x as usize), y.offset(first_y as usize));
-        let (i, j) = split(thread::thread_idx_x(), log_width);
+        let mine = Mine::new(log_width, [height, width], tiles.sides[0].x);
         let mut number = 0;
-        while number >> log_width < height {
-            let mut loaded = [T::from(0); TOGETHER as usize];
+        while mine.goes_on(number) {
+            let loaded = mine.load(x, number);
             unrolled!(K in [0 1 2 3 4 5 6 7] {
-                let (down, along) = split(number + K as u32 * BLOCK, log_width);
-                let there = i + down < height && j + along < width;
-                let at = i as u64 * distance_x + j as u64;
-                loaded[K] = x.load_if(there, (at + (down as u64 * distance_x + along as u64)) as usize, loaded[K]);
-            });
-            unrolled!(K in [0 1 2 3 4 5 6 7] {
-                let (down, along) = split(number + K as u32 * BLOCK, log_width);
-                let there = i + down < height && j + along < width;
-                tile.store_if(there, (i * pitch + j) + (down * pitch + along), loaded[K]);
+                let number = number + K as u32 * BLOCK;
+                tile.store_if(mine.place(number).0, mine.shared(number, pitch, 1), loaded[K]);
             });
             number += BLOCK * TOGETHER;
         }
         thread::sync_threads();
         // Rows of `y` are the tile's columns.
-        let (j, i) = split(thread::thread_idx_x(), log_height);
+        let mine = Mine::new(log_height, [width, height], tiles.sides[1].y);
         let mut number = 0;
-        while number >> log_height < width {
-            let mut loaded = [T::from(0); TOGETHER as usize];
+        while mine.goes_on(number) {
+            let mut turned = [T::from(0); TOGETHER as usize];
             unrolled!(K in [0 1 2 3 4 5 6 7] {
-                let (along, down) = split(number + K as u32 * BLOCK, log_height);
-                let there = i + down < height && j + along < width;
-                loaded[K] = tile.load_if(there, (i * pitch + j) + (down * pitch + along), loaded[K]);
+                let number = number + K as u32 * BLOCK;
+                turned[K] = tile.load_if(mine.place(number).0, mine.shared(number, 1, pitch), turned[K]);
             });
-            unrolled!(K in [0 1 2 3 4 5 6 7] {
-                let (along, down) = split(number + K as u32 * BLOCK, log_height);
-                let there = i + down < height && j + along < width;
-                let at = i as u64 + j as u64 * distance_y;
-                y.store_if(there, (at + (down as u64 + along as u64 * distance_y)) as usize, loaded[K]);
-            });
+            mine.store(y, number, turned);
             number += BLOCK * TOGETHER;
         }
     }
@@ -202,26 +257,14 @@ pub unsafe fn permute_tiles<T: Element + From<u8>, const LOG_EXTENT: u32>(x: Glo
 pub unsafe fn permute_rows<T: Element + From<u8>>(x: Global<T>, y: GlobalMut<T>, tiles: Tiles) {
     let [log_width, _] = tiles.log_extents;
     let (first_x, first_y, [width, height]) = tiles.place();
-    let (distance_x, distance_y) = (tiles.sides[1].x, tiles.sides[1].y);
+    let [from, to] =
+        [tiles.sides[1].x, tiles.sides[1].y].map(|distance| Mine::new(log_width, [height, width], distance));
     // SAFETY: elements of the tile exist.
     unsafe {
         let (x, y) = (x.offset(first_x as usize), y.offset(first_y as usize));
-        let (i, j) = split(thread::thread_idx_x(), log_width);
         let mut number = 0;
-        while number >> log_width < height {
-            let mut loaded = [T::from(0); TOGETHER as usize];
-            unrolled!(K in [0 1 2 3 4 5 6 7] {
-                let (down, along) = split(number + K as u32 * BLOCK, log_width);
-                let there = i + down < height && j + along < width;
-                let at = i as u64 * distance_x + j as u64;
-                loaded[K] = x.load_if(there, (at + (down as u64 * distance_x + along as u64)) as usize, loaded[K]);
-            });
-            unrolled!(K in [0 1 2 3 4 5 6 7] {
-                let (down, along) = split(number + K as u32 * BLOCK, log_width);
-                let there = i + down < height && j + along < width;
-                let at = i as u64 * distance_y + j as u64;
-                y.store_if(there, (at + (down as u64 * distance_y + along as u64)) as usize, loaded[K]);
-            });
+        while from.goes_on(number) {
+            to.store(y, number, from.load(x, number));
             number += BLOCK * TOGETHER;
         }
     }

@@ -1,6 +1,6 @@
-//! Swish, `y = x * sigmoid::<T>(beta * x)` (Ramachandran et al., arXiv 1710.05941); `beta` is one number, to be learnt.
+//! Swish, `y = x * sigmoid(beta * x)` (Ramachandran et al., arXiv 1710.05941); `beta` is one number, to be learnt.
 //!
-//! Backward, with `s = sigmoid::<T>(beta * x)`: `dx = dy * s * (1 + beta * x * (1 - s))`, `dbeta = sum of dy * x² * s * (1 - s)`.
+//! Backward, with `s = sigmoid(beta * x)`: `dx = dy * s * (1 + beta * x * (1 - s))`, `dbeta = sum of dy * x² * s * (1 - s)`.
 //!
 //! Bound by memory: two elements moved for each forward, three backward. `beta` and the sums are `f32` whatever the elements are.
 //!
