@@ -6,7 +6,7 @@
 //! - [`permute_tiles`]: a block takes a tile of two dimensions, `y`'s fastest and `x`'s fastest, and turns it in shared memory, so
 //!   that loads and stores are both of neighbours. Rows of the tile there lie four bytes or an element further apart than they are
 //!   long: of square tiles neither side has bank conflicts.
-//! - [`permute_rows`]: the same dimension is fastest in both; a tile is of this and the next, and nothing is turned.
+//! - [`permute_rows`]: the same dimension is fastest in both; a tile is of this and another, and nothing is turned.
 //! - [`permute`]: one thread for an element of `y`, for dimensions that are too short to fill a tile. Loads meet in the L2 cache.
 //!
 //! # Safety

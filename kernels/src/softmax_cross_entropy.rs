@@ -286,7 +286,7 @@ pub unsafe fn softmax_cross_entropy_mean_f32(losses: Global<f32>, loss: GlobalMu
 /// what is left of a row's.
 ///
 /// # Safety
-/// The module's; `parts` is not zero, and cover a row.
+/// The module's; `parts` is not zero, and so many parts cover a row.
 #[kernel(block = BLOCK)]
 pub unsafe fn softmax_cross_entropy_backward_f32(
     x: Global<f32>,

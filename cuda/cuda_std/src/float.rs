@@ -154,11 +154,11 @@ macro_rules! approximations {
     )*};
 }
 approximations! {
-    /// 2 to the power of x, within two units in the last place, in one instruction; subnormal results are 0. PTX:
-    /// `ex2.approx.ftz.f32` (PTX ISA, Floating Point Instructions: `ex2`). The emulated grid's is accurate: other bits.
+    /// 2 to the power of x, in one instruction; subnormal results are 0. PTX: `ex2.approx.ftz.f32` (PTX ISA, Floating Point
+    /// Instructions: `ex2`, which bounds its error). The emulated grid's is accurate: other bits.
     exp2_approx(x) = "ex2.approx.ftz.f32", libm::exp2f(x);
-    /// 1 / x, within one unit in the last place, in one instruction; subnormal numbers and results are zeros of their sign. PTX:
-    /// `rcp.approx.ftz.f32` (PTX ISA, Floating Point Instructions: `rcp`). The emulated grid's is accurate: other bits.
+    /// 1 / x, in one instruction; subnormal numbers and results are zeros of their sign. PTX: `rcp.approx.ftz.f32` (PTX ISA, Floating
+    /// Point Instructions: `rcp`, which bounds its error). The emulated grid's is accurate: other bits.
     reciprocal_approx(x) = "rcp.approx.ftz.f32", 1.0 / x;
 }
 
