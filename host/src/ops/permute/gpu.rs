@@ -16,7 +16,7 @@ const LOG_SIDE: u32 = 6;
 const ROOM: usize = 8;
 
 /// How the dimensions are gone through.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 enum Way {
     /// A tile a block, which is turned.
     Turned(Tiles),
@@ -27,7 +27,7 @@ enum Way {
 }
 
 /// A copy's dimensions with elements of so many bytes.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 struct Plan {
     bytes: usize,
     way: Way,
@@ -36,8 +36,7 @@ struct Plan {
 impl Plan {
     /// Of elements of `bytes`, whose tensors both begin at a multiple of 16 bytes where they have more than one; there are some,
     /// in at most [`DIMS`] dimensions.
-    fn new(mut bytes: usize, order: &super::Order) -> Self {
-        let mut dims = order.dims.clone();
+    fn new(mut bytes: usize, super::Order { mut dims }: super::Order) -> Self {
         // Neighbours in both are one element of twice the size.
         while bytes < size_of::<u64>()
             && let Some(((first, 1), rest)) = dims.split_first_mut()
@@ -103,7 +102,7 @@ impl<T: Element> OnGpu for Copy<'_, T> {
         const OP: &str = "permute.copy";
         let n = self.x.len();
         let (x, y) = (self.x.gpu::<T>(OP, "x")?, self.y.gpu_mut::<T>(OP, "y")?);
-        let Plan { bytes, way } = Plan::new(size_of::<T>(), &self.order);
+        let Plan { bytes, way } = Plan::new(size_of::<T>(), self.order);
         let _why = explain::because(|| format!("elements of {bytes} bytes {}", way.why()));
         macro_rules! copy {
             ($bits:ty) => {{
@@ -149,7 +148,7 @@ mod tests {
     use super::*;
 
     fn plan(bytes: usize, dims: &[(usize, usize)]) -> Plan {
-        Plan::new(bytes, &super::super::Order { dims: dims.to_vec() })
+        Plan::new(bytes, super::super::Order { dims: dims.to_vec() })
     }
 
     #[test]

@@ -8,7 +8,8 @@ use super::{Backward, Forward};
 use crate::device::{Gpu, OnGpu, explain, tiles};
 use crate::{Compute, Result};
 
-/// From so many classes on a row has enough for all threads of a block, each of four vectors of four.
+/// From so many classes on a row has enough for all threads of a block, each of four vectors of four; where rows are few one vector is
+/// enough.
 const LONG_ROW: u32 = 16 * LONG;
 /// Fewer rows than this leave a GPU with a warp for each idle.
 const FEW_ROWS: usize = 4096;
