@@ -154,7 +154,7 @@ pub unsafe fn route_backward_octets<T: Paired, const SIZE: u32, const PADDING: u
             let [[a, b], [c, d]] = [indices.x, indices.y].map(halves);
             (dy.to_array(), [a, b, c, d])
         };
-        let sum_of = |outputs: [[Named; 2]; 2]| {
+        let sum_of = |&(): &(), outputs: [[Named; 2]; 2]| {
             octet(|pair| {
                 sum_of_pairs::<T>(outputs.map(|row| {
                     row.map(|output| {
@@ -164,7 +164,7 @@ pub unsafe fn route_backward_octets<T: Paired, const SIZE: u32, const PADDING: u
                 }))
             })
         };
-        octets::gather::<_, _, SIZE, PADDING>(dx.cast(), &window, &patches, none, load, widened, sum_of);
+        octets::gather::<_, _, _, SIZE, PADDING>(dx.cast(), &window, &patches, none, load, || (), widened, sum_of);
     }
 }
 
@@ -195,7 +195,7 @@ pub unsafe fn route_backward_quads<T: Paired, const PADDING: u32>(
             }
         }
     };
-    let give = |rows: [Row; 2]| {
+    let give = |&(): &(), rows: [Row; 2]| {
         let mut inputs = [[0; 4]; 2];
         unrolled!(R in [0 1] {
             unrolled!(P in [0 1] {
@@ -227,7 +227,7 @@ pub unsafe fn route_backward_quads<T: Paired, const PADDING: u32>(
         inputs
     };
     // SAFETY: the caller's.
-    unsafe { quads::gather::<_, PADDING>(dx.cast(), &window, &quads, load, give) };
+    unsafe { quads::gather::<_, _, PADDING, 1>(dx.cast(), &window, &quads, load, || (), give) };
 }
 
 /// Four outputs and the one after them; the first begins at a multiple of four.
@@ -267,21 +267,16 @@ unsafe fn unaligned<T: Paired>(
 ) -> Row {
     let count = window.planes * window.output[0] * window.output[1];
     let before = (from.output as u32).wrapping_sub(1);
-    // The word of the element before the first is past the last, for it wraps round.
-    let [two, four] = [1, 2].map(|bits| (before.cast_signed() >> bits).cast_unsigned());
-    // SAFETY: words that exist.
+    // As `from_before`: what is before the first wraps round.
+    let four = (before.cast_signed() >> 2).cast_unsigned();
+    // SAFETY: words that exist; the caller's.
     unsafe {
-        let dy_word = |k: u32| {
-            let at = two.wrapping_add(k);
-            dy.cast::<u32>().load_if(inside & (at < count / 2), at as usize, 0)
-        };
         let index_word = |k: u32| {
             let at = four.wrapping_add(k);
             indices.cast::<u32>().load_if(inside & (at < count / 4), at as usize, u32::MAX)
         };
-        let (dy, indices) = ([dy_word(0), dy_word(1), dy_word(2)], [index_word(0), index_word(1)]);
-        let of_dy = |a: u32, b: u32| integer::shifted(a, b, before % 2 * 16);
-        let [a, b, c] = [of_dy(dy[0], dy[1]), of_dy(dy[1], dy[2]), of_dy(dy[2], 0)];
+        let indices = [index_word(0), index_word(1)];
+        let [a, b, c] = quads::from_before(dy.cast(), inside, count, from.output);
         let of_indices = |a: u32, b: u32| integer::shifted(a, b, before % 4 * 8);
         // Of another row: none.
         let first = of_indices(indices[0], indices[1]) | if beside { 0 } else { 0xff };

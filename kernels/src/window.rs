@@ -410,6 +410,14 @@ pub struct Steps {
     end: u32,
 }
 
+impl Steps {
+    /// From `first` on, `step` apart, to before `end`.
+    #[device_inline]
+    pub(crate) fn new(first: u32, step: u32, end: u32) -> Self {
+        Self { next: first, step, end }
+    }
+}
+
 impl Iterator for Steps {
     type Item = u32;
 

@@ -23,6 +23,7 @@ mod meshes;
 mod nan;
 mod oracle;
 mod patches;
+mod row_major;
 mod slide;
 mod staged;
 mod strips;
@@ -82,6 +83,14 @@ pub fn tests() -> Vec<Trial> {
     for (i, case) in full_size_cases().into_iter().filter(chosen).enumerate() {
         let name = format!("gaussian_pool::matches_cpu_at_full_size::{i}");
         tests.push(on_real_gpu(&name, move |gpu| compare::<f32>(gpu, &case, 20)));
+    }
+    for (i, case) in row_major::large_cases().into_iter().enumerate() {
+        let name = format!("gaussian_pool::many_row_major_elements_match_cpu::{i}");
+        tests.push(on_real_gpu(&name, move |gpu| {
+            compare::<f32>(gpu, &case, 30)?;
+            compare::<f16>(gpu, &case, 30)?;
+            compare::<bf16>(gpu, &case, 30)
+        }));
     }
     tests.push(on_real_gpu("gaussian_pool::correlation_matches_cpu::f16", correlate::matches_cpu_at_full_size::<f16>));
     tests
@@ -193,6 +202,7 @@ fn gpu_cases() -> Vec<Case> {
         lanes::maps(),
         elements::halves(),
         elements::sevens(),
+        row_major::cases(),
     ];
     [vec![listed], of_kernels.into()].concat().concat()
 }

@@ -10,7 +10,7 @@ use std::ops::Range;
 use crate::{Element, Error, Layout, Result, Tensor, check};
 use kernels::window::{Nchw, Nhwc, Order};
 
-pub(crate) use choices::{Choice, is_little, is_little_backward};
+pub(crate) use choices::{Choice, elements, is_little, is_little_backward};
 pub(crate) use explained::Kernels;
 pub(crate) use vectors::{for_meshes, for_vectors, forward_vectors};
 

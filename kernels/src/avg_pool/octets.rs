@@ -72,7 +72,7 @@ pub unsafe fn avg_pool_forward_quads<T: Paired, const SIZE: usize, const PADDING
     quads: Quads,
 ) {
     let of_all = 1.0 / divisor.given;
-    let finish = |four: Four, rows: [[[f32; 2]; 2]; SIZE]| {
+    let finish = |&(): &(), four: Four, rows: [[[f32; 2]; 2]; SIZE]| {
         let mean = |which: usize| {
             let reciprocal =
                 |lane: u32| reciprocal(&divisor, &window, of_all, four.row, four.column + 2 * which as u32 + lane);
@@ -80,16 +80,16 @@ pub unsafe fn avg_pool_forward_quads<T: Paired, const SIZE: usize, const PADDING
             T::join([sum(0) * reciprocal(0), sum(1) * reciprocal(1)])
         };
         // SAFETY: the outputs exist, and begin at a multiple of four.
-        unsafe { y.cast().store2(four.number * 2, Vec2::new(mean(0), mean(1))) };
+        unsafe { y.cast().store2(quads.number(window.output[0], &four) * 2, Vec2::new(mean(0), mean(1))) };
     };
-    let of_row = |row: [[u32; SIZE]; 2]| {
-        row.map(|pairs| {
+    let of_row = |&(): &(), eight: [u32; 4], beside: u32| {
+        quads::columns::<SIZE, PADDING>(eight, beside).map(|pairs| {
             let pairs = pairs.map(T::split);
             [sum_of(pairs.map(|pair| pair[0])), sum_of(pairs.map(|pair| pair[1]))]
         })
     };
     // SAFETY: the caller's.
-    unsafe { quads::each::<_, SIZE, PADDING>(x.cast(), &window, &quads, 0, of_row, finish) };
+    unsafe { quads::each::<_, _, SIZE, PADDING>(x.cast(), &window, quads.here(), 0, || (), of_row, finish) };
 }
 
 /// What an output gives to each of eight channels, and the position of who gets it; none where it gives nothing.
@@ -122,7 +122,7 @@ pub unsafe fn avg_pool_backward_octets<T: Paired, const SIZE: u32, const PADDING
             let [a, b, c, d] = dy.to_array().map(T::split);
             quotients.of(&window, [a[0], a[1], b[0], b[1], c[0], c[1], d[0], d[1]], row, column)
         };
-        let sum_of = |outputs: [[Given; 2]; 2]| {
+        let sum_of = |&(): &(), outputs: [[Given; 2]; 2]| {
             octet(|pair| {
                 let mut sum = [0.0; 2];
                 unrolled!(I in [0 1] { unrolled!(J in [0 1] {
@@ -133,7 +133,7 @@ pub unsafe fn avg_pool_backward_octets<T: Paired, const SIZE: u32, const PADDING
                 T::join(sum)
             })
         };
-        octets::gather::<_, _, SIZE, PADDING>(dx.cast(), &window, &patches, none, load, shares, sum_of);
+        octets::gather::<_, _, _, SIZE, PADDING>(dx.cast(), &window, &patches, none, load, || (), shares, sum_of);
     }
 }
 
@@ -163,7 +163,7 @@ pub unsafe fn avg_pool_backward_quads<T: Paired>(
         let share = |dy: f32, on: u32| dy * reciprocal(&divisor, &window, of_all, from.row, from.column + on);
         [share(a, 0), share(b, 1), share(c, 2), share(d, 3), share(e, 4)]
     };
-    let give = |[above, below]: [[f32; 5]; 2]| {
+    let give = |&(): &(), [above, below]: [[f32; 5]; 2]| {
         let mut inputs = [[0; 4]; 2];
         unrolled!(K in [0 1 2 3] {
             // Even rows and columns of inputs have one window over them, odd ones two.
@@ -174,5 +174,5 @@ pub unsafe fn avg_pool_backward_quads<T: Paired>(
         inputs
     };
     // SAFETY: the caller's.
-    unsafe { quads::gather::<_, 1>(dx.cast(), &window, &quads, load, give) };
+    unsafe { quads::gather::<_, _, 1, 1>(dx.cast(), &window, &quads, load, || (), give) };
 }

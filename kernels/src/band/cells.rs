@@ -19,8 +19,8 @@ pub(crate) const fn position<const SIZE: u32, const PADDING: u32>(last: bool, in
 }
 
 /// Rows of outputs before a run's own whose windows reach into it.
-pub(super) fn again(window: &Window<Nchw>) -> u8 {
-    u8::from(window.size[0] > 2)
+pub(super) fn again(window: &Window<Nchw>) -> u32 {
+    window.size[0].div_ceil(2) - 1
 }
 
 impl Bands {
@@ -31,6 +31,13 @@ impl Bands {
             few => Weights::light(few, again(window).into()),
         };
         Self::of_cell_columns(window, window.input[1].div_ceil(2), bytes, size_of::<f32>(), weights)
+    }
+
+    /// As [`of_cells`](Self::of_cells), with so many columns of one or more cells, for kernels that sum what outputs give along a row again for
+    /// each run of rows.
+    pub(crate) fn of_weighted_cells(window: &Window<Nchw>, columns: u32, bytes: usize) -> Option<(Self, BandLaunch)> {
+        let weights = Weights::weighted(bytes, again(window).into());
+        Self::of_cell_columns(window, columns, &[bytes], 0, weights)
     }
 
     /// As [`of_cells`](Self::of_cells), with so many columns of one or more cells, and `kept` bytes for each input.

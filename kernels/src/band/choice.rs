@@ -58,6 +58,11 @@ impl Weights {
     pub(super) const HEAVY: Self =
         Self { most_run: 8, most_rows: u32::MAX, once: 1.5, many: 0.0, at_work: 0, together: false };
 
+    /// Of kernels that sum with weights, elements of so many bytes and `again` rows that the run before did.
+    pub(super) fn weighted(bytes: usize, again: f64) -> Self {
+        Self { most_run: 32, once: 0.5 + again, at_work: 1024, ..Self::light(bytes, 0.0) }
+    }
+
     /// Of kernels that do little with an element of so many bytes, and `again` a row that the run before did. Where elements
     /// have four bytes, memory all but hides what a thread does once.
     pub(super) fn light(bytes: usize, again: f64) -> Self {

@@ -29,7 +29,7 @@ use cuda_std::arch::sm_80::{cp_async_commit, cp_async_wait_all, cp_async16};
 use cuda_std::prelude::*;
 
 use crate::elementwise::{put, put4};
-use crate::window::{Divider, Nchw, Window};
+use crate::window::{Divider, Nchw, Steps, Window};
 
 /// Threads of a block, at most.
 pub const THREADS: u32 = 256;
@@ -140,6 +140,13 @@ impl Bands {
         let row = span.rows[0] + (lane - plane * self.groups) * self.run;
         let end = if plane < span.depth { least(row + self.run, span.rows[1]) } else { 0 };
         Part { plane, rows: [row, end], column }
+    }
+
+    /// The columns of this thread, if it has rows.
+    #[device_inline]
+    pub(crate) fn each_column(&self, part: &Part) -> Steps {
+        let end = if part.rows[0] < part.rows[1] { self.width } else { 0 };
+        Steps::new(part.column, self.columns(), end)
     }
 
     /// Calls `f` with each column of this thread, if it has rows.

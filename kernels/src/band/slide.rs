@@ -18,6 +18,14 @@ impl Bands {
         Self::of_output_columns(window, window.output[1], bytes, light(window, bytes))
     }
 
+    /// As [`of_outputs`](Self::of_outputs), with so many columns of outputs, each of one or more, for kernels that sum what windows have of a row
+    /// again for each run of rows.
+    pub(crate) fn of_weighted_outputs(window: &Window<Nchw>, columns: u32, bytes: usize) -> Option<(Self, BandLaunch)> {
+        let [size, stride] = [window.size[0], window.stride[0]];
+        let again = f64::from(size.saturating_sub(stride)) / f64::from(stride);
+        Self::of_output_columns(window, columns, bytes, Weights::weighted(bytes, again))
+    }
+
     /// As [`of_outputs`](Self::of_outputs), with so many columns of outputs, each of one or more.
     pub(super) fn of_output_columns(
         window: &Window<Nchw>,

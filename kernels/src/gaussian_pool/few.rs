@@ -34,8 +34,7 @@ pub const MOST_ELEMENTS: u64 = 1 << 30;
 ///
 /// # Safety
 /// The parent module's. `x` and `y` are what `window` says, whose windows are `SIZE` by `SIZE` and whose images have at most [`MOST_ELEMENTS`];
-/// `mean` holds two and `var` `variances` elements; `tiling` is over the outputs, with the launch's grid and block, and shared memory is
-/// what [`PATCHES_SHARED_BYTES`](super::patches::PATCHES_SHARED_BYTES) says.
+/// `mean` holds two and `var` `variances` elements; `tiling` is over the outputs, with the launch's grid and block.
 #[kernel(max_threads = FEW_BLOCK, min_blocks = MIN_BLOCKS, instances(T = [f32, f16, bf16], SIZE = [2, 3]))]
 pub unsafe fn gaussian_pool_forward_few<T: Storage, const SIZE: usize>(
     x: Global<T>,

@@ -3,7 +3,9 @@
 //!
 //! A weight is a product of a factor along y and one along x, so that a window of `kh * kw` positions costs `kh + kw`.
 //!
-//! Planes that follow each other go forward by [`direct`] where windows are small and of a known size, and by [`apart`] where
+//! Planes that follow each other and share one Gaussian go by [`quads`], [`squares`] or [`bands`] where windows are of 2×2 or 3×3 two apart, and
+//! by [`falling`] where they are of other few known sizes one or two apart. Others go forward by
+//! [`direct`] where windows are small and of a known size, and by [`apart`] where
 //! others do not overlap; backward by [`meshes`], or with the parameters' gradients by [`planes`], where windows of a few known sizes
 //! are three apart; by [`lanes`] where windows are of a few known sizes and most lanes of a warp have work; else by
 //! [`strips`] where these can take them. Channels that are neighbours go by [`patches`] where windows are small and they share
@@ -41,9 +43,11 @@
 
 pub mod apart;
 mod backward;
+pub mod bands;
 pub mod correlate;
 pub mod direct;
 pub mod elements;
+pub mod falling;
 pub mod few;
 mod forward;
 pub mod global;
@@ -55,9 +59,11 @@ mod parameters;
 pub mod patches;
 pub mod planes;
 pub mod positions;
+pub mod quads;
 pub mod runs;
 pub mod runs_learnt;
 pub mod slide;
+pub mod squares;
 pub mod staged;
 pub mod strips;
 pub mod vectors;

@@ -79,17 +79,44 @@ impl Shape {
     /// They hold it.
     #[device_inline]
     pub(super) unsafe fn load([mean, var]: [Global<f32>; 2], gaussian: u32, vertical: bool, variances: u32) -> Self {
+        // SAFETY: the caller's.
+        unsafe { Self::load_if(true, [mean, var], gaussian, vertical, variances) }
+    }
+
+    /// As [`load`](Self::load) if the predicate is true, else any.
+    ///
+    /// # Safety
+    /// As [`load`](Self::load) if the predicate is true.
+    #[device_inline]
+    pub(super) unsafe fn load_if(
+        predicate: bool,
+        [mean, var]: [Global<f32>; 2],
+        gaussian: u32,
+        vertical: bool,
+        variances: u32,
+    ) -> Self {
         let coordinate = if vertical { 0 } else { 1 };
         // SAFETY: the caller's.
         let (mean, var) = unsafe {
             (
-                mean.load((gaussian * 2 + coordinate) as usize),
-                var.load((gaussian * variances + coordinate.min(variances - 1)) as usize),
+                mean.load_if(predicate, (gaussian * 2 + coordinate) as usize, 0.0),
+                var.load_if(predicate, (gaussian * variances + coordinate.min(variances - 1)) as usize, 1.0),
             )
         };
         // Written so that NaN is not valid.
         let valid = mean.abs() <= f32::MAX && var > 0.0 && var <= f32::MAX;
         Self { mean, var: var.max(f32::MIN_POSITIVE), valid }
+    }
+
+    /// That of the axis whose weights this thread computes of those that the first eight threads do, of a block that has as many.
+    ///
+    /// # Safety
+    /// As [`load`](Self::load), of Gaussian 0.
+    #[device_inline]
+    pub(super) unsafe fn own(parameters: [Global<f32>; 2], variances: u32) -> Self {
+        let number = thread::index_in_block();
+        // SAFETY: the caller's.
+        unsafe { Self::load_if(number < 8, parameters, 0, number < 4, variances) }
     }
 }
 
@@ -211,19 +238,18 @@ pub(super) unsafe fn along_axes(
     }
 }
 
-/// The vector of all positions of a window of `size` of them, three at most, by one thread.
+/// The weight of a position of a window of `size` of them, before all are divided by their sum; 0 past the last, NaN of a Gaussian that is none.
 #[device_inline]
-pub(super) fn small(size: u32, Shape { mean, var, valid }: Shape) -> [f32; 3] {
+pub(super) fn unscaled(size: u32, i: u32, Shape { mean, var, valid }: Shape) -> f32 {
     let last = (size - 1) as f32;
-    let nearest = nearest(0, size, last, mean);
-    let weight = |i: u32| {
-        let exponent = exponent(i, nearest, last, mean, var);
-        if i < size { float::exp(-exponent) } else { 0.0 }
-    };
-    let weights = [weight(0), weight(1), weight(2)];
-    let sum = if valid { weights[0] + weights[1] + weights[2] } else { f32::NAN };
-    let reciprocal = 1.0 / sum;
-    weights.map(|weight| weight * reciprocal)
+    let weight = float::exp(-exponent(i, nearest(0, size, last, mean), last, mean, var));
+    if i >= size {
+        0.0
+    } else if valid {
+        weight
+    } else {
+        f32::NAN
+    }
 }
 
 /// Of a position's weight, less that of the nearest's. The difference of two squares as a product: exact where they nearly cancel,

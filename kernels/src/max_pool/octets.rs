@@ -81,8 +81,8 @@ pub unsafe fn max_pool_forward_quads<T: Paired, const SIZE: usize, const PADDING
     window: Window<Nchw>,
     quads: Quads,
 ) {
-    let finish = |four: Four, inputs: [[[u32; SIZE]; 2]; SIZE]| {
-        let Four { number, plane, row, column } = four;
+    let finish = |&(): &(), four: Four, inputs: [[[u32; SIZE]; 2]; SIZE]| {
+        let (number, Four { plane, row, column }) = (quads.number(window.output[0], &four), four);
         let down = if row * 2 < PADDING { SIZE as u32 } else { 0 };
         let right = if column * 2 < PADDING { 1 } else { 0 };
         let of = |which: usize, first: u32| of_window::<T, SIZE>(inputs.map(|row| row[which]), first);
@@ -103,7 +103,10 @@ pub unsafe fn max_pool_forward_quads<T: Paired, const SIZE: usize, const PADDING
     };
     let outside = T::join([f32::NEG_INFINITY; 2]);
     // SAFETY: the caller's.
-    unsafe { quads::each::<_, SIZE, PADDING>(x.cast(), &window, &quads, outside, |pairs| pairs, finish) };
+    unsafe {
+        let of_row = |&(): &(), eight, beside| quads::columns::<SIZE, PADDING>(eight, beside);
+        quads::each::<_, _, SIZE, PADDING>(x.cast(), &window, quads.here(), outside, || (), of_row, finish);
+    }
 }
 
 /// Calls `f` with each number below `count` if this is so: for what is seldom so, by one piece of code for all.

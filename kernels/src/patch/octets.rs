@@ -49,69 +49,83 @@ pub(crate) fn octet<T>(f: impl Fn(usize) -> T) -> [T; PAIRS] {
 
 /// Over this thread's patches, for windows of `SIZE` by `SIZE` positions, two apart and padded by `PADDING`: `load(inside, octet)`
 /// of all outputs over a patch at once, of which each is octet number `octet` if it is `inside`, or `none`; `given(loaded, row, column)`
-/// of each; and `dx = sum_of(outputs)` for each input, of those that cover it, in their order, and its position in their windows.
+/// of each; and `dx = sum_of(with, outputs)` for each input, of those that cover it, in their order, and its position in their windows. `with` is
+/// what `before` gives: all threads of the block call it, once, and the first loads are on their way then.
 ///
 /// # Safety
-/// `dx` holds the window's inputs, and begins at a multiple of 16 bytes; the window is such.
+/// `dx` holds the window's inputs, and begins at a multiple of 16 bytes; the window is such; `patches` are of its inputs.
 #[device_inline]
-pub(crate) unsafe fn gather<L: Copy, G: Copy, const SIZE: u32, const PADDING: u32>(
+#[allow(clippy::too_many_arguments, reason = "functions, each of one step")]
+pub(crate) unsafe fn gather<W, L: Copy, G: Copy, const SIZE: u32, const PADDING: u32>(
     dx: GlobalMut<u32>,
     window: &Window<Nhwc>,
     patches: &Patches,
     none: L,
     load: impl Fn(bool, usize) -> L,
+    before: impl FnOnce() -> W,
     given: impl Fn(L, u32, u32) -> G,
-    sum_of: impl Fn([[Option<(G, u32)>; 2]; 2]) -> Octet,
+    sum_of: impl Fn(&W, [[Option<(G, u32)>; 2]; 2]) -> Octet,
 ) {
-    let Some(plane) = patches.plane() else { return };
     // Along each axis a patch is a cell: one or two windows cover it.
     let two = const { position::<SIZE, PADDING>(false, 0).is_some() };
     let first = if two && PADDING == 0 { -1 } else { 0 };
     let (input_line, output_line) = [window.input[1], window.output[1]].map(|width| width * patches.groups).into();
-    for place in patches.tiling.places() {
+    // As in `super::gather`: what is before the image wraps round; one product, and steps; all loads first.
+    let load = |there: bool, plane: u32, place: u32, down: u32| {
         let across = patches.tiling.column::<Nhwc>(place);
         let group = place - across * patches.groups;
-        for down in patches.tiling.rows() {
-            // As in `super::gather`: what is before the image wraps round; one product, and steps; all loads first.
-            let corner = [down, across].map(|output| output.wrapping_add_signed(first));
-            let [row, column] = corner.map(|output| output.cast_signed() as isize);
-            let (line, pixel) = (output_line as isize, patches.groups as isize);
-            let rows = plane as isize * window.output[0] as isize + row;
-            let origin = rows * line + column * pixel + group as isize;
-            let mut loaded = [[none; 2]; 2];
-            unrolled!(I in [0 1] {
-                unrolled!(J in [0 1] {
-                    if two || I + J == 0 {
-                        let (row, column) = (corner[0].wrapping_add(I as u32), corner[1].wrapping_add(J as u32));
-                        let inside = (row < window.output[0]) & (column < window.output[1]);
-                        loaded[I][J] = load(inside, (origin + I as isize * line + J as isize * pixel).cast_unsigned());
-                    }
-                });
+        let corner = [down, across].map(|output| output.wrapping_add_signed(first));
+        let [row, column] = corner.map(|output| output.cast_signed() as isize);
+        let (line, pixel) = (output_line as isize, patches.groups as isize);
+        let rows = plane as isize * window.output[0] as isize + row;
+        let origin = rows * line + column * pixel + group as isize;
+        let mut loaded = [[none; 2]; 2];
+        unrolled!(I in [0 1] {
+            unrolled!(J in [0 1] {
+                if two || I + J == 0 {
+                    let (row, column) = (corner[0].wrapping_add(I as u32), corner[1].wrapping_add(J as u32));
+                    let inside = there & (row < window.output[0]) & (column < window.output[1]);
+                    loaded[I][J] = load(inside, (origin + I as isize * line + J as isize * pixel).cast_unsigned());
+                }
             });
-            let given = |i: usize, j: usize| {
-                given(loaded[i][j], corner[0].wrapping_add(i as u32), corner[1].wrapping_add(j as u32))
-            };
-            let given = [[given(0, 0), given(0, 1)], [given(1, 0), given(1, 1)]];
-            let (top, left) = (down * ROWS as u32, across * PIXELS as u32);
-            let rows = plane as usize * window.input[0] as usize + top as usize;
-            let origin = rows * input_line as usize + (left * patches.groups + group) as usize;
-            unrolled!(R in [0 1] {
-                unrolled!(C in [0 1] {
-                    let at = |i: usize, j: usize| -> Option<(G, u32)> {
-                        // Of the cell's windows the last is the only one, if they are not two.
-                        let row = position::<SIZE, PADDING>(i == 1 || !two, R as u32);
-                        let column = position::<SIZE, PADDING>(j == 1 || !two, C as u32);
-                        let there = two || i + j == 0;
-                        if there { Some((given[i][j], row? * SIZE + column?)) } else { None }
-                    };
-                    let sum = sum_of([[at(0, 0), at(0, 1)], [at(1, 0), at(1, 1)]]);
-                    let inside = (top + (R as u32) < window.input[0]) & (left + (C as u32) < window.input[1]);
-                    let octet = origin + R * input_line as usize + C * patches.groups as usize;
-                    // SAFETY: the octet is of the image where it is inside.
-                    unsafe { dx.store4_if(inside, octet * PAIRS, Vec4::from(sum)) };
-                });
+        });
+        (corner, loaded)
+    };
+    let (plane, place, mut rows) = (patches.plane(), patches.place(), patches.tiling.rows());
+    let down = rows.next();
+    let there = plane.is_some() & place.is_some() & down.is_some();
+    let (mut corner, mut loaded) = load(there, plane.unwrap_or(0), place.unwrap_or(0), down.unwrap_or(0));
+    let with = before();
+    let (Some(plane), Some(place), Some(mut down)) = (plane, place, down) else { return };
+    let across = patches.tiling.column::<Nhwc>(place);
+    let group = place - across * patches.groups;
+    loop {
+        let given = |i: usize, j: usize| {
+            given(loaded[i][j], corner[0].wrapping_add(i as u32), corner[1].wrapping_add(j as u32))
+        };
+        let given = [[given(0, 0), given(0, 1)], [given(1, 0), given(1, 1)]];
+        let (top, left) = (down * ROWS as u32, across * PIXELS as u32);
+        let line = plane as usize * window.input[0] as usize + top as usize;
+        let origin = line * input_line as usize + (left * patches.groups + group) as usize;
+        unrolled!(R in [0 1] {
+            unrolled!(C in [0 1] {
+                let at = |i: usize, j: usize| -> Option<(G, u32)> {
+                    // Of the cell's windows the last is the only one, if they are not two.
+                    let row = position::<SIZE, PADDING>(i == 1 || !two, R as u32);
+                    let column = position::<SIZE, PADDING>(j == 1 || !two, C as u32);
+                    let there = two || i + j == 0;
+                    if there { Some((given[i][j], row? * SIZE + column?)) } else { None }
+                };
+                let sum = sum_of(&with, [[at(0, 0), at(0, 1)], [at(1, 0), at(1, 1)]]);
+                let inside = (top + (R as u32) < window.input[0]) & (left + (C as u32) < window.input[1]);
+                let octet = origin + R * input_line as usize + C * patches.groups as usize;
+                // SAFETY: the octet is of the image where it is inside.
+                unsafe { dx.store4_if(inside, octet * PAIRS, Vec4::from(sum)) };
             });
-        }
+        });
+        let Some(next) = rows.next() else { break };
+        down = next;
+        (corner, loaded) = load(true, plane, place, down);
     }
 }
 

@@ -32,10 +32,9 @@ pub struct Quads {
 // SAFETY: `repr(C)` with only `u32` inside.
 unsafe impl KernelParam for Quads {}
 
-/// Four outputs: their number among fours, their plane, their row and the first one's column.
+/// Four outputs: their plane, their row and the first one's column.
 #[derive(Clone, Copy)]
 pub(crate) struct Four {
-    pub number: usize,
     pub plane: u32,
     pub row: u32,
     pub column: u32,
@@ -50,19 +49,30 @@ impl Quads {
         fits.then(|| Self::over(window, [height.div_ceil(DOWN), output / EACH]))?
     }
 
-    /// Over the inputs, by two rows of eight, of windows of 3×3 positions, as [`new`](Self::new): padded by 1, or without padding.
-    /// Without, a row has an output less than half as many as inputs, so that its outputs begin anywhere: all are to be a multiple of
-    /// four.
-    pub fn of_inputs(window: &Window<Nchw>) -> Option<(Self, u32)> {
-        let ([height, width], [rows, columns]) = (window.input, window.output);
+    /// Over the inputs, by two rows of eight for each of `cells`, of windows of 3×3 positions, as [`new`](Self::new): padded by 1, or
+    /// without padding. Without, a row has an output less than half as many as inputs, so that its outputs begin anywhere: all are to be a
+    /// multiple of four.
+    pub fn of_inputs(window: &Window<Nchw>, cells: u32) -> Option<(Self, u32)> {
+        let ([_, width], [rows, columns]) = (window.input, window.output);
         let outputs = u64::from(window.planes) * u64::from(rows) * u64::from(columns);
         let fits = match window.padding {
             [0, 0] => (columns + 1) * 2 == width && outputs.is_multiple_of(4) && outputs < 1 << 31,
             [1, 1] => columns * 2 == width,
             _ => false,
         };
-        let fits = fits && window.size == [3; 2] && width.is_multiple_of(2 * EACH);
-        fits.then(|| Self::over(window, [height.div_ceil(2), width / (2 * EACH)]))?
+        (fits && window.size == [3; 2]).then(|| Self::over_inputs(window, cells))?
+    }
+
+    /// As [`of_inputs`](Self::of_inputs), of windows of 2×2 positions without padding.
+    pub fn of_inputs_apart(window: &Window<Nchw>, cells: u32) -> Option<(Self, u32)> {
+        let fits = window.size == [2; 2] && window.padding == [0; 2] && window.output[1] * 2 == window.input[1];
+        fits.then(|| Self::over_inputs(window, cells))?
+    }
+
+    fn over_inputs(window: &Window<Nchw>, cells: u32) -> Option<(Self, u32)> {
+        let [height, width] = window.input;
+        let fits = width.is_multiple_of(2 * EACH);
+        fits.then(|| Self::over(window, [height.div_ceil(2 * cells), width / (2 * EACH)]))?
     }
 
     /// None where windows are not two apart or are dilated, or there are too many.
@@ -76,89 +86,114 @@ impl Quads {
         Some((Self { count, width, height, by_width, by_height }, count.div_ceil(BLOCK)))
     }
 
-    /// This thread's plane, its row and its place in that; none for threads past the last.
+    /// Where this thread is.
     #[device_inline]
-    fn place(&self) -> Option<[u32; 3]> {
+    pub(crate) fn here(&self) -> Here {
         let number = thread::block_idx_x() * BLOCK + thread::thread_idx_x();
-        if number >= self.count {
-            return None;
-        }
+        let there = number < self.count;
+        let number = if there { number } else { self.count - 1 };
         let line = self.by_width.divide(number);
         let plane = self.by_height.divide(line);
-        Some([plane, line - plane * self.height, number - line * self.width])
+        Here { there, plane, row: line - plane * self.height, quad: number - line * self.width }
+    }
+
+    /// The number of a four among all of them: of a plane of so many rows.
+    #[device_inline]
+    pub(crate) fn number(&self, height: u32, four: &Four) -> usize {
+        let line = four.plane as usize * height as usize + four.row as usize;
+        line * self.width as usize + (four.column / EACH) as usize
     }
 }
 
-/// `finish(four, rows)` for this thread's outputs, of windows of `SIZE` by `SIZE` positions, two apart and padded by `PADDING`:
-/// `rows[i]` is what `of_row` makes of row `i` of the four windows' inputs, which it gets as the first two windows' and the
-/// other two's pairs at each column, with the pair `outside` for what is not in the image.
+/// Where a thread is: its plane, its rows' number and its place in these. Threads past the last, which are not there, load what another does.
+#[derive(Clone, Copy)]
+pub(crate) struct Here {
+    pub there: bool,
+    pub plane: u32,
+    pub row: u32,
+    pub quad: u32,
+}
+
+/// `finish(with, four, rows)` for this thread's outputs, of windows of `SIZE` by `SIZE` positions, two apart and padded by `PADDING`:
+/// `rows[i]` is what `of_row(with, eight, beside)` makes of row `i` of the four windows' inputs: of eight of them by pairs, and one beside
+/// these, before them with padding and else after them, with the pair `outside` for what is not in the image. `with` is what `before` gives:
+/// all threads of the block call that, once, and the loads are on their way then.
 ///
 /// # Safety
-/// `x` holds the window's inputs, of 16 bits, and begins at a multiple of 16 bytes; the window is such; `quads` are of it.
+/// `x` holds the window's inputs, of 16 bits, and begins at a multiple of 16 bytes; the window is such, and rows are a multiple of eight;
+/// outputs are where the thread is.
 #[device_inline]
-pub(crate) unsafe fn each<R: Copy, const SIZE: usize, const PADDING: u32>(
+#[allow(clippy::too_many_arguments, reason = "functions, each of one step")]
+pub(crate) unsafe fn each<W, R: Copy, const SIZE: usize, const PADDING: u32>(
     x: Global<u16>,
     window: &Window<Nchw>,
-    quads: &Quads,
+    Here { there, plane, row, quad }: Here,
     outside: u32,
-    of_row: impl Fn([[u32; SIZE]; 2]) -> R,
-    finish: impl Fn(Four, [R; SIZE]),
+    before: impl FnOnce() -> W,
+    of_row: impl Fn(&W, [u32; 4], u32) -> R,
+    finish: impl Fn(&W, Four, [R; SIZE]),
 ) {
-    let Some([plane, row, quad]) = quads.place() else { return };
     let row = row * DOWN;
     // What is before the image wraps round to far after it.
     let top = (row * 2).wrapping_sub(PADDING);
-    let left = quad * (2 * EACH);
-    let before = PADDING > 0;
-    let beside = if before { left.wrapping_sub(1) } else { left + 2 * EACH };
+    let eights = window.input[1] / (2 * EACH);
+    let beside = if PADDING > 0 { quad > 0 } else { quad + 1 < eights };
     // One comparison says of row and column whether the element beside is there: the row is below its column's height.
-    let height_beside = if beside < window.input[1] { window.input[0] } else { 0 };
+    let height_beside = if beside { window.input[0] } else { 0 };
     let rows = plane as isize * window.input[0] as isize + top.cast_signed() as isize;
-    let begin = rows * window.input[1] as isize + left as isize;
+    let begin = rows * eights as isize + quad as isize;
     // All loads first.
     let mut loaded = [([outside; 4], outside); ROWS];
     unrolled!(I in [0 1 2 3 4] {
         if I < SIZE + 2 {
             let row = top.wrapping_add(I as u32);
-            let at = (begin + I as isize * window.input[1] as isize).cast_unsigned();
+            let eight = (begin + I as isize * eights as isize).cast_unsigned();
             // SAFETY: of the image where they are loaded, and rows are a multiple of eight.
             unsafe {
                 let words = x.cast::<u32>();
-                loaded[I].0 = words.load4_if(row < window.input[0], at / 2, Vec4::splat(outside)).to_array();
+                let outsides = Vec4::splat(outside);
+                loaded[I].0 = words.load4_if(row < window.input[0], eight.wrapping_mul(4), outsides).to_array();
                 if SIZE > 2 {
-                    let at = if before { at.wrapping_sub(1) } else { at.wrapping_add(2 * EACH as usize) };
+                    let first = eight.wrapping_mul(8);
+                    let at = if PADDING > 0 { first.wrapping_sub(1) } else { first.wrapping_add(8) };
                     loaded[I].1 = u32::from(x.load_if(row < height_beside, at, outside as u16));
                 }
             }
         }
     });
-    let row_of = |i: usize| {
-        let ([a, b, c, d], beside) = loaded[i];
-        let (lower, upper) = (integer::bytes::<0x5410>, integer::bytes::<0x7632>);
-        let (even, odd) = ([lower(a, b), lower(c, d)], [upper(a, b), upper(c, d)]);
-        let columns = if before {
-            [[integer::bytes::<0x7610>(beside, a), upper(b, c)], even, odd]
-        } else {
-            [even, odd, [lower(b, c), lower(d, beside)]]
-        };
-        let mut inputs = [[outside; SIZE]; 2];
-        unrolled!(J in [0 1 2] {
-            if J < SIZE { [inputs[0][J], inputs[1][J]] = columns[J]; }
-        });
-        of_row(inputs)
-    };
-    let of = [row_of(0), row_of(1), row_of(2), row_of(3), row_of(4)];
+    let with = before();
+    if !there {
+        return;
+    }
+    let of = |i: usize| of_row(&with, loaded[i].0, loaded[i].1);
+    let of = [of(0), of(1), of(2), of(3), of(4)];
     let rows_from = |first: usize| {
         let mut rows = [of[0]; SIZE];
         unrolled!(I in [0 1 2] { if I < SIZE { rows[I] = of[first + I]; } });
         rows
     };
-    let number = (plane as usize * window.output[0] as usize + row as usize) * quads.width as usize + quad as usize;
-    let column = quad * EACH;
-    finish(Four { number, plane, row, column }, rows_from(0));
+    let four = Four { plane, row, column: quad * EACH };
+    finish(&with, four, rows_from(0));
     if row + 1 < window.output[0] {
-        finish(Four { number: number + quads.width as usize, plane, row: row + 1, column }, rows_from(2));
+        finish(&with, Four { row: row + 1, ..four }, rows_from(2));
     }
+}
+
+/// Of a row of inputs, as [`each`] gives it, those of the first two windows and of the other two, by pairs at each column.
+#[device_inline]
+pub(crate) fn columns<const SIZE: usize, const PADDING: u32>([a, b, c, d]: [u32; 4], beside: u32) -> [[u32; SIZE]; 2] {
+    let (lower, upper) = (integer::bytes::<0x5410>, integer::bytes::<0x7632>);
+    let (even, odd) = ([lower(a, b), lower(c, d)], [upper(a, b), upper(c, d)]);
+    let columns = if PADDING > 0 {
+        [[integer::bytes::<0x7610>(beside, a), upper(b, c)], even, odd]
+    } else {
+        [even, odd, [lower(b, c), lower(d, beside)]]
+    };
+    let mut inputs = [[0; SIZE]; 2];
+    unrolled!(J in [0 1 2] {
+        if J < SIZE { [inputs[0][J], inputs[1][J]] = columns[J]; }
+    });
+    inputs
 }
 
 /// Outputs that give to a thread's inputs: the number of the first of a row's four whose window begins among these, its row and its column.
@@ -169,23 +204,25 @@ pub(crate) struct Giving {
     pub column: u32,
 }
 
-/// The inputs of this thread, two rows of eight, of windows of 3×3 positions padded by `PADDING`: `load(inside, beside, from)` of the
-/// outputs of two rows that give to them, which are there if `inside`, as the output beside the four is if `beside`: after them with
-/// padding, else before them. `dx` is what `give` makes of these, by pairs.
+/// The inputs of this thread, two rows of eight for each of one or two `CELLS`, of windows of 3×3 positions padded by `PADDING`:
+/// `load(inside, beside, from)` of the outputs of a row that give to them, which are there if `inside`, as the output beside the four is if
+/// `beside`: after them with padding, else before them. `dx` is what `give` makes of those of two rows, by pairs, with what `before` gives: all
+/// threads of the block call that, once, and the loads are on their way then.
 ///
 /// # Safety
-/// `dx` holds the window's inputs, of 16 bits, and begins at a multiple of 16 bytes; `quads` are of the window's inputs.
+/// `dx` holds the window's inputs, of 16 bits, and begins at a multiple of 16 bytes; `quads` are of the window's inputs by so many cells.
 #[device_inline]
-pub(crate) unsafe fn gather<R, const PADDING: u32>(
+pub(crate) unsafe fn gather<W, R: Copy, const PADDING: u32, const CELLS: usize>(
     dx: GlobalMut<u32>,
     window: &Window<Nchw>,
     quads: &Quads,
     load: impl Fn(bool, bool, Giving) -> R,
-    give: impl Fn([R; 2]) -> [[u32; 4]; 2],
+    before: impl FnOnce() -> W,
+    give: impl Fn(&W, [R; 2]) -> [[u32; 4]; 2],
 ) {
-    let Some([plane, cell, quad]) = quads.place() else { return };
+    let Here { there, plane, row, quad } = quads.here();
+    let (cell, column) = (row * CELLS as u32, quad * EACH);
     let [height, width] = window.output;
-    let column = quad * EACH;
     let beside = if PADDING > 0 { column + EACH < width } else { column > 0 };
     let of_row = |row: u32| {
         let output = (plane as usize * height as usize + row as usize) * width as usize + column as usize;
@@ -194,13 +231,43 @@ pub(crate) unsafe fn gather<R, const PADDING: u32>(
     };
     // What is before the image wraps round to far after it.
     let first = cell.wrapping_add(PADDING).wrapping_sub(1);
-    let rows = give([of_row(first), of_row(first.wrapping_add(1))]);
+    let [above, here] = [of_row(first), of_row(first.wrapping_add(1))];
+    let below = if CELLS > 1 { of_row(first.wrapping_add(2)) } else { here };
+    let loaded = [above, here, below];
+    let with = before();
+    if !there {
+        return;
+    }
     let line = plane as usize * window.input[0] as usize + 2 * cell as usize;
     let octet = line * quads.width as usize + quad as usize;
-    // SAFETY: the cell's first row is there, and rows are a multiple of eight.
-    unsafe {
-        dx.store4(octet * 4, Vec4::from(rows[0]));
-        let below = octet + quads.width as usize;
-        dx.store4_if(2 * cell + 1 < window.input[0], below * 4, Vec4::from(rows[1]));
-    }
+    unrolled!(C in [0 1] {
+        if C < CELLS {
+            let rows = give(&with, [loaded[C], loaded[C + 1]]);
+            unrolled!(R in [0 1] {
+                let (down, octet) = (2 * C + R, octet + (2 * C + R) * quads.width as usize);
+                // SAFETY: the row is there, and rows are a multiple of eight.
+                unsafe { dx.store4_if(2 * cell + (down as u32) < window.input[0], octet * 4, Vec4::from(rows[R])) };
+            });
+        }
+    });
+}
+
+/// Of a row of outputs that begins anywhere, the one before this and this one, the next two, and the fourth one in the lower half: by the
+/// words that have them. Of another row or past the last are those that are not there.
+///
+/// # Safety
+/// `from` begins at a multiple of four bytes and holds `count` outputs, an even number below 2³¹; this one is among them if it is `inside`.
+#[device_inline]
+pub(crate) unsafe fn from_before(from: Global<u32>, inside: bool, count: u32, output: usize) -> [u32; 3] {
+    let before = (output as u32).wrapping_sub(1);
+    // The word of the element before the first is past the last, for it wraps round.
+    let first = (before.cast_signed() >> 1).cast_unsigned();
+    let word = |k: u32| {
+        let at = first.wrapping_add(k);
+        // SAFETY: a word that exists.
+        unsafe { from.load_if(inside & (at < count / 2), at as usize, 0) }
+    };
+    let [a, b, c] = [word(0), word(1), word(2)];
+    let shifted = |a: u32, b: u32| integer::shifted(a, b, before % 2 * 16);
+    [shifted(a, b), shifted(b, c), shifted(c, 0)]
 }

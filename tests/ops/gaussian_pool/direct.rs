@@ -33,11 +33,12 @@ pub(super) fn cases() -> Vec<Case> {
     list.into_iter().enumerate().map(case).collect()
 }
 
-/// Of so many windows that a thread takes two pieces, an image's are as they are of that image alone, which leaves it one.
+/// Of so many windows that a thread takes two pieces, an image's are as they are of that image alone, which leaves it one; of two Gaussians, as
+/// for one there may be other kernels.
 pub(super) fn many_windows_are_as_few<T: Real>(gpu: &Device) -> Outcome {
     const IMAGES: usize = 17;
     let (mean, var) =
-        (Tensor::full(gpu, &[1, 1, 2], T::Compute::of(0.25))?, Tensor::full(gpu, &[1, 1, 1], T::Compute::of(2.0))?);
+        (Tensor::full(gpu, &[1, 2, 2], T::Compute::of(0.25))?, Tensor::full(gpu, &[1, 2, 1], T::Compute::of(2.0))?);
     for ([height, width], size) in [([360, 364], 2), ([361, 363], 2), ([391, 392], 3)] {
         let window = Window::new([size; 2]).stride([size; 2]);
         let pool = |x: &[T]| -> Result<Vec<T>, Failed> {

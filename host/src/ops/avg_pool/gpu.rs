@@ -168,7 +168,7 @@ impl<T: Real> OnGpu for Backward<'_, T> {
             let window = self.averages.windows.launch::<Nchw>(OP)?;
             for_half!(T as S, {
                 if window.padding == [1; 2]
-                    && let Some((quads, blocks)) = Quads::of_inputs(&window)
+                    && let Some((quads, blocks)) = Quads::of_inputs(&window, 1)
                 {
                     let (dy, dx) = (self.dy.gpu::<S>(OP, "dy")?, self.dx.tensor.gpu_mut::<S>(OP, "dx")?);
                     let divisor = self.averages.launch(&window);

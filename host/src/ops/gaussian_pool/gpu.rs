@@ -12,6 +12,7 @@ mod meshes;
 mod patches;
 mod planes;
 mod positions;
+mod row_major;
 mod runs_learnt;
 mod slide;
 mod staged;
@@ -29,6 +30,7 @@ use kernels::gaussian_pool::{
     forward_columns, max_tile_columns, tile_rows,
 };
 
+use self::row_major::RowMajorPlan;
 use super::plan::{self, Plan};
 use super::{Backward, Forward, columns};
 use crate::Layout::{ChannelsLast, RowMajor};
@@ -73,8 +75,14 @@ impl<T: Real> OnGpu for Forward<'_, T> {
             rest => (rest.unwrap_or(0) / along_x.stride + 1).max(FEW_COLUMNS),
         };
         let geometry = geometry(plan, plan.axes.map(|axis| axis.output), columns)?;
-        if let Some(elements) = elements::forward(plan, &geometry, T::DTYPE) {
+        let row_major = row_major::forward(gpu, plan, &geometry, T::DTYPE);
+        if !row_major.as_ref().is_some_and(RowMajorPlan::is_much)
+            && let Some(elements) = elements::forward(plan, &geometry, T::DTYPE)
+        {
             return self.elements(gpu, geometry, elements);
+        }
+        if let Some(row_major) = row_major {
+            return self.row_major(gpu, geometry, row_major);
         }
         if let Some(direct) = direct::plan(plan, &geometry) {
             return self.direct(gpu, geometry, direct);
@@ -156,11 +164,18 @@ impl<T: Real> OnGpu for Backward<'_, T> {
         let each = if parameters { 3 } else { 1 };
         let (variances, bytes) = (plan.variances() as u32, T::DTYPE.size() as u32);
         let writes = !parameters && self.dx.as_ref().is_some_and(|out| out.beta == 0.0);
-        if !parameters && let Some(elements) = elements::backward(plan, &geometry, T::DTYPE) {
+        let row_major = if parameters { None } else { row_major::backward(gpu, plan, &geometry, T::DTYPE, writes) };
+        if !parameters
+            && !row_major.as_ref().is_some_and(RowMajorPlan::is_much)
+            && let Some(elements) = elements::backward(plan, &geometry, T::DTYPE)
+        {
             return self.elements(gpu, geometry, elements);
         }
         if writes && let Some(by_patches) = patches::backward(plan, &geometry, T::DTYPE) {
             return self.by_patches(gpu, by_patches);
+        }
+        if let Some(row_major) = row_major {
+            return self.row_major(gpu, geometry, row_major);
         }
         if !parameters && let Some(few) = few::little(plan, &geometry) {
             return self.few(gpu, few);

@@ -23,7 +23,7 @@ impl<T: Real> OnGpu for Backward<'_, T> {
         {
             let window = self.windows.launch::<Nchw>(op)?;
             for_half!(T as S, {
-                if let Some((quads, blocks)) = Quads::of_inputs(&window) {
+                if let Some((quads, blocks)) = Quads::of_inputs(&window, 1) {
                     let (dy, dx) = (self.dy.gpu::<S>(op, "dy")?, self.dx.tensor.gpu_mut::<S>(op, "dx")?);
                     let indices = indices.gpu::<u8>(op, "indices")?;
                     let _why = Kernels::Quads.because(&window);

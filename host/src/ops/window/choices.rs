@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 
 use kernels::band::{BandLaunch, Bands};
+use kernels::gaussian_pool::falling;
 use kernels::window::{Nchw, Order, Window};
 
 use crate::recent::Recent;
@@ -42,7 +43,7 @@ pub(crate) fn is_little_backward<L: Order>(window: &Window<L>) -> bool {
 }
 
 /// Elements of planes of this height and width.
-fn elements<L: Order>(window: &Window<L>, [height, width]: [u32; 2]) -> u64 {
+pub(crate) fn elements<L: Order>(window: &Window<L>, [height, width]: [u32; 2]) -> u64 {
     (u64::from(height) * u64::from(width)).saturating_mul(planes(window))
 }
 
@@ -66,6 +67,12 @@ pub(crate) enum Choice {
     Cells,
     /// [`Bands::of_cell_pairs`].
     CellPairs,
+    /// [`falling::plan`] by fours of columns.
+    FallingFours,
+    /// The same by columns of outputs.
+    FallingOnes,
+    /// [`falling::plan_backward`].
+    FallingCells,
 }
 
 type Launch = Option<(Bands, BandLaunch)>;
@@ -87,6 +94,9 @@ impl Choice {
                 Self::DrawnPairs => Bands::of_drawn_pairs(window, bytes[0]),
                 Self::Cells => Bands::of_cells(window, bytes),
                 Self::CellPairs => Bands::of_cell_pairs(window, bytes),
+                Self::FallingFours => falling::plan(window, bytes[0], true),
+                Self::FallingOnes => falling::plan(window, bytes[0], false),
+                Self::FallingCells => falling::plan_backward(window, bytes[0]),
             })
         })
     }
@@ -117,6 +127,9 @@ mod tests {
                     assert_eq!(Choice::Cells.of(&window, &both), Bands::of_cells(&window, &both));
                     assert_eq!(Choice::Cells.of(&window, &[bytes]), Bands::of_cells(&window, &[bytes]));
                     assert_eq!(Choice::CellPairs.of(&window, &both), Bands::of_cell_pairs(&window, &both));
+                    assert_eq!(Choice::FallingFours.of(&window, &[bytes]), falling::plan(&window, bytes, true));
+                    assert_eq!(Choice::FallingOnes.of(&window, &[bytes]), falling::plan(&window, bytes, false));
+                    assert_eq!(Choice::FallingCells.of(&window, &[bytes]), falling::plan_backward(&window, bytes));
                 }
             }
         }

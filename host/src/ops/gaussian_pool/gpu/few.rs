@@ -6,7 +6,6 @@ use kernels::gaussian_pool::few::{
     MOST_ELEMENTS, SIZES, cells,
 };
 use kernels::gaussian_pool::lines::{GaussianPoolForwardLines, LINES_BLOCK, Lines, Plan as LinesPlan};
-use kernels::gaussian_pool::patches::PATCHES_SHARED_BYTES;
 use kernels::gaussian_pool::slide::CHANNELS;
 use kernels::gaussian_pool::{Axis, Geometry};
 use kernels::vectors::overlap;
@@ -113,7 +112,7 @@ fn of_one(plan: &Plan, geometry: &Geometry) -> Option<Window<Nhwc>> {
 
 fn elements(window: Window<Nhwc>, size: [u32; 2]) -> FewPlan {
     let (tiling, grid, block) = Tiling::of_threads(&window, size, FEW_BLOCK);
-    let dims = LaunchDims::new(grid, block).with_shared(PATCHES_SHARED_BYTES);
+    let dims = LaunchDims::new(grid, block);
     FewPlan { window, way: Way::Elements(tiling, dims) }
 }
 

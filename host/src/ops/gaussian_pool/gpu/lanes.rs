@@ -32,6 +32,11 @@ pub(super) fn backward(plan: &Plan, geometry: &Geometry, dtype: DType, parameter
     row_major(plan, launch, BUSY[usize::from(parameters || geometry.kernels > 1)])
 }
 
+/// Whether there is a plan of the backward pass for the input's gradient by which most lanes have columns.
+pub(super) fn most_busy(plan: &Plan, geometry: &Geometry, dtype: DType) -> bool {
+    backward(plan, geometry, dtype, false).is_some_and(|launch| launch.busy >= BUSY[1])
+}
+
 fn row_major(plan: &Plan, launch: impl FnOnce() -> Option<LanesPlan>, busy: u32) -> Option<LanesPlan> {
     if plan.layout != RowMajor {
         return None;

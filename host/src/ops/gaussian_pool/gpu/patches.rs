@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use cuda_std::launch::LaunchDims;
-use kernels::gaussian_pool::patches::{GaussianPoolBackwardPatches, GaussianPoolForwardPatches, PATCHES_SHARED_BYTES};
+use kernels::gaussian_pool::patches::{GaussianPoolBackwardPatches, GaussianPoolForwardPatches};
 use kernels::gaussian_pool::{Axis, Geometry};
 use kernels::patch::Patches;
 use kernels::window::{Nhwc, Order, Window};
@@ -49,7 +49,7 @@ fn of(
     }
     let window = window(geometry);
     let (patches, grid, block) = patches(&window)?;
-    Some(PatchesPlan { window, patches, dims: LaunchDims::new(grid, block).with_shared(PATCHES_SHARED_BYTES) })
+    Some(PatchesPlan { window, patches, dims: LaunchDims::new(grid, block) })
 }
 
 /// The window as kernels by patches and by vectors take it: their planes are images.

@@ -1,0 +1,95 @@
+//! Images and windows that reach each way of the kernels for row-major images whose planes share one Gaussian.
+
+use cuda_std::emulator::SANITIZED;
+use ferrolayer::Layout;
+use ferrolayer::ops::Window;
+use ferrolayer::ops::gaussian_pool::Normalize;
+
+use super::Case;
+
+/// Rows of a multiple of eight elements, of four and of any number, padded and not; of outputs an odd and an even number of rows, and
+/// numbers in all that are a multiple of four or not; one block and several, the first of which end within 16 bytes; windows that end after the image,
+/// below it or beside it, and that are padded on one axis alone; each size one and two apart; columns longer than a thread's run of rows.
+pub(super) fn cases() -> Vec<Case> {
+    let window = |size, stride, padding| Window::new([size; 2]).stride([stride; 2]).padding(padding);
+    let three = |padding| window(3, 2, padding);
+    let list = [
+        ([2, 3, 9, 16], three([0; 2])),
+        ([1, 2, 11, 16], three([1; 2])),
+        ([3, 1, 7, 24], three([0; 2])),
+        ([4, 40, 8, 64], three([0; 2])),
+        ([1, 3, 6, 264], three([1; 2])),
+        ([1, 5, 10, 8], three([0; 2]).ceil_mode(true)),
+        ([1, 2, 10, 16], three([1; 2]).ceil_mode(true)),
+        ([2, 2, 13, 12], three([1; 2])),
+        ([1, 3, 12, 20], three([0; 2])),
+        ([1, 1, 5, 1040], three([0; 2])),
+        ([2, 3, 13, 13], three([0; 2])),
+        ([5, 4, 14, 14], three([1; 2])),
+        ([1, 3, 3, 3], three([0; 2])),
+        ([1, 2, 9, 16], three([1, 0])),
+        ([1, 2, 9, 13], three([0, 1]).ceil_mode(true)),
+        ([2, 2, 7, 16], window(2, 2, [0; 2])),
+        ([3, 2, 6, 12], window(2, 2, [0; 2])),
+        ([1, 3, 7, 9], window(2, 2, [0; 2]).ceil_mode(true)),
+        ([2, 2, 9, 12], window(3, 1, [1; 2])),
+        ([1, 2, 8, 12], window(3, 1, [0; 2])),
+        ([1, 3, 7, 7], window(3, 1, [1; 2])),
+        ([1, 1, 9, 8], window(3, 1, [1, 0])),
+        ([1, 1, 70, 20], window(5, 1, [2; 2])),
+        ([2, 1, 9, 12], window(5, 1, [0; 2])),
+        ([1, 2, 8, 9], window(5, 1, [1, 2])),
+        ([1, 2, 33, 36], window(5, 2, [2; 2])),
+        ([1, 1, 12, 24], window(5, 2, [0; 2])),
+        ([2, 1, 11, 15], window(5, 2, [2; 2]).ceil_mode(true)),
+        ([1, 2, 15, 20], window(7, 2, [3; 2])),
+        ([1, 1, 16, 28], window(7, 2, [0; 2])),
+        ([1, 2, 9, 11], window(7, 2, [3; 2])),
+        ([1, 1, 28, 32], window(11, 2, [0; 2])),
+        ([1, 2, 17, 24], window(11, 2, [5; 2])),
+        ([1, 1, 13, 25], window(11, 2, [5, 4])),
+    ];
+    // Of each in three types on the emulated grid, where a sanitizer takes its time in one.
+    let each = |(i, (x, window)): (usize, ([usize; 4], Window))| {
+        (0..if SANITIZED { 1 } else { 3 }).map(move |j| {
+            let whole = window.padding == [0; 2] && !window.ceil_mode;
+            let normalize = if whole && (i + j) % 2 == 0 { Normalize::Valid } else { Normalize::Window };
+            Case { x, layout: Layout::RowMajor, window, normalize, kernels: 1, shared: true, per_axis: j == 1 }
+        })
+    };
+    list.into_iter().enumerate().flat_map(each).collect()
+}
+
+/// So many elements that a GPU goes the same ways.
+pub(super) fn large_cases() -> Vec<Case> {
+    let window = |size, stride, padding| Window::new([size; 2]).stride([stride; 2]).padding([padding; 2]);
+    let list = [
+        ([16, 64, 27, 29], window(3, 2, 0)),
+        ([8, 64, 35, 34], window(3, 2, 1)),
+        ([4, 64, 52, 60], window(3, 2, 1)),
+        ([36, 64, 66, 64], window(3, 2, 0)),
+        ([36, 64, 65, 64], window(3, 2, 1)),
+        ([16, 64, 33, 48], window(2, 2, 0)),
+        ([16, 64, 27, 29], window(2, 2, 0)),
+        ([8, 64, 36, 40], window(3, 1, 1)),
+        ([8, 64, 35, 37], window(3, 1, 1)),
+        ([48, 64, 76, 76], window(3, 1, 1)),
+        ([8, 64, 36, 44], window(5, 1, 2)),
+        ([8, 64, 35, 37], window(5, 1, 2)),
+        ([8, 64, 37, 44], window(5, 2, 2)),
+        ([8, 64, 35, 37], window(5, 2, 2)),
+        ([8, 64, 37, 44], window(7, 2, 3)),
+        ([8, 64, 35, 37], window(7, 2, 3)),
+        ([8, 64, 37, 44], window(11, 2, 5)),
+    ];
+    list.map(|(x, window)| Case {
+        x,
+        layout: Layout::RowMajor,
+        window,
+        normalize: Normalize::Window,
+        kernels: 1,
+        shared: true,
+        per_axis: true,
+    })
+    .to_vec()
+}
