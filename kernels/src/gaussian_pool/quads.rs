@@ -14,7 +14,7 @@ use super::patches::{Weights, weights};
 use super::weights::Shape;
 use crate::band::least;
 use crate::patch::quads::{self, BLOCK, EACH, Four, Giving, Here, Quads};
-use crate::window::{Divider, MIN_BLOCKS, Nchw, Window};
+use crate::window::{Divider, FEWER_BLOCKS, MIN_BLOCKS, Nchw, Window};
 
 /// Rows of outputs of a thread.
 const DOWN: u32 = 2;
@@ -27,6 +27,8 @@ const LEAST: u32 = BLOCK / 4 * 3;
 
 /// Cells of a thread of the backward pass.
 pub const CELLS: u32 = 2;
+/// Blocks that a multiprocessor has room for in the backward pass, at least. Older GPUs' code spills with as many as newer ones'.
+const BACKWARD_BLOCKS: u32 = if cfg!(target_feature = "sm_90") { MIN_BLOCKS } else { FEWER_BLOCKS };
 
 /// How blocks are laid over outputs, by whole pairs of rows.
 #[repr(C)]
@@ -195,7 +197,7 @@ unsafe fn store(y: GlobalMut<u16>, room: Shared<u16>, first: usize, [begin, end]
 /// blocks.
 #[kernel(
     block = BLOCK,
-    min_blocks = MIN_BLOCKS,
+    min_blocks = BACKWARD_BLOCKS,
     instances(T = [f16, bf16], (SIZE, PADDING) = [(2, 0), (3, 0), (3, 1)])
 )]
 pub unsafe fn gaussian_pool_backward_quads<T: Paired, const SIZE: usize, const PADDING: u32>(

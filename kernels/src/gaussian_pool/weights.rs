@@ -79,44 +79,37 @@ impl Shape {
     /// They hold it.
     #[device_inline]
     pub(super) unsafe fn load([mean, var]: [Global<f32>; 2], gaussian: u32, vertical: bool, variances: u32) -> Self {
-        // SAFETY: the caller's.
-        unsafe { Self::load_if(true, [mean, var], gaussian, vertical, variances) }
-    }
-
-    /// As [`load`](Self::load) if the predicate is true, else any.
-    ///
-    /// # Safety
-    /// As [`load`](Self::load) if the predicate is true.
-    #[device_inline]
-    pub(super) unsafe fn load_if(
-        predicate: bool,
-        [mean, var]: [Global<f32>; 2],
-        gaussian: u32,
-        vertical: bool,
-        variances: u32,
-    ) -> Self {
         let coordinate = if vertical { 0 } else { 1 };
         // SAFETY: the caller's.
         let (mean, var) = unsafe {
             (
-                mean.load_if(predicate, (gaussian * 2 + coordinate) as usize, 0.0),
-                var.load_if(predicate, (gaussian * variances + coordinate.min(variances - 1)) as usize, 1.0),
+                mean.load((gaussian * 2 + coordinate) as usize),
+                var.load((gaussian * variances + coordinate.min(variances - 1)) as usize),
             )
         };
-        // Written so that NaN is not valid.
-        let valid = mean.abs() <= f32::MAX && var > 0.0 && var <= f32::MAX;
-        Self { mean, var: var.max(f32::MIN_POSITIVE), valid }
+        Self::new(mean, var)
     }
 
-    /// That of the axis whose weights this thread computes of those that the first eight threads do, of a block that has as many.
+    /// That of the axis whose weights this thread computes of those that the first eight threads do, of a block that has as many; else any.
     ///
     /// # Safety
     /// As [`load`](Self::load), of Gaussian 0.
     #[device_inline]
-    pub(super) unsafe fn own(parameters: [Global<f32>; 2], variances: u32) -> Self {
+    pub(super) unsafe fn own([mean, var]: [Global<f32>; 2], variances: u32) -> Self {
         let number = thread::index_in_block();
+        let coordinate = if number < 4 { 0 } else { 1 };
         // SAFETY: the caller's.
-        unsafe { Self::load_if(number < 8, parameters, 0, number < 4, variances) }
+        unsafe {
+            let mean = mean.load_if(number < 8, coordinate as usize, 0.0);
+            Self::new(mean, var.load_if(number < 8, coordinate.min(variances - 1) as usize, 1.0))
+        }
+    }
+
+    #[device_inline]
+    fn new(mean: f32, var: f32) -> Self {
+        // Written so that NaN is not valid.
+        let valid = mean.abs() <= f32::MAX && var > 0.0 && var <= f32::MAX;
+        Self { mean, var: var.max(f32::MIN_POSITIVE), valid }
     }
 }
 

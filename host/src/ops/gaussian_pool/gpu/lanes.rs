@@ -32,9 +32,9 @@ pub(super) fn backward(plan: &Plan, geometry: &Geometry, dtype: DType, parameter
     row_major(plan, launch, BUSY[usize::from(parameters || geometry.kernels > 1)])
 }
 
-/// Whether there is a plan of the backward pass for the input's gradient by which most lanes have columns.
+/// Whether there is a plan of the backward pass for the input's gradient by which most lanes have columns, which are stored as vectors.
 pub(super) fn most_busy(plan: &Plan, geometry: &Geometry, dtype: DType) -> bool {
-    backward(plan, geometry, dtype, false).is_some_and(|launch| launch.busy >= BUSY[1])
+    backward(plan, geometry, dtype, false).is_some_and(|launch| launch.whole && launch.busy >= BUSY[1])
 }
 
 fn row_major(plan: &Plan, launch: impl FnOnce() -> Option<LanesPlan>, busy: u32) -> Option<LanesPlan> {
