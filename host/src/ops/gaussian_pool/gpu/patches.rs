@@ -89,6 +89,8 @@ macro_rules! for_size {
     };
 }
 
+pub(super) use for_size;
+
 const WHY: &str = "by patches of 16 bytes of channels, of a size compiled in and weights that all channels share";
 
 impl<T: Real> Forward<'_, T> {

@@ -14,6 +14,7 @@ use super::super::plan::Plan;
 use super::super::{Backward, Forward};
 use super::lanes;
 use super::meshes::window;
+use super::patches::for_size;
 use crate::Layout::RowMajor;
 use crate::device::{Gpu, for_half, for_storage};
 use crate::ops::window::{Choice, band_dims, elements};
@@ -170,22 +171,6 @@ const BANDS: &str = "by bands of rows, for windows of a size compiled in and wei
 
 const FALLING: &str =
     "down columns of bands of rows, for windows of a size compiled in and weights that all planes share";
-
-/// Runs a block with `$size` and `$padding` as the kernels' parameters of these names.
-macro_rules! for_size {
-    ($window:expr, $size:ident: $type:ty, $padding:ident, $body:expr) => {
-        for_size!(@ ($window.size[0], $window.padding[0]), $size: $type, $padding, $body; (2, _): (2, 0); (_, 0): (3, 0); (_, _): (3, 1);)
-    };
-    (@ $case:expr, $size:ident: $type:ty, $padding:ident, $body:expr; $(($s:pat, $p:pat): ($a:literal, $b:literal);)*) => {
-        match $case {
-            $(($s, $p) => {
-                const $size: $type = $a;
-                const $padding: u32 = $b;
-                $body
-            })*
-        }
-    };
-}
 
 /// Launches [`GaussianPoolFalling`] with these fields.
 macro_rules! launch_falling {
