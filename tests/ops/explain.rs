@@ -18,8 +18,7 @@ pub fn tests() -> Vec<Trial> {
 }
 
 /// A kernel that has no alternative, twice; products of two cuts, and one on tensor
-/// cores; planes of both kinds; windows of all; Gaussians by whole
-/// windows, down columns and by strips.
+/// cores; planes of both kinds; windows of all; Gaussians by bands and by strips.
 fn launches() -> Outcome {
     let gpu = Device::Gpu(Gpu::emulated());
     let (x, w) = (Tensor::full(&gpu, &[3, 300], 0.5f32)?, Tensor::full(&gpu, &[5, 300], 0.5f32)?);
@@ -99,10 +98,9 @@ fn says_once() -> Outcome {
     let three = "window 3x3 stride 2x2 padding 1x1 dilation 1x1 over 9x9";
     let five = "window 5x4 stride 1x1 padding 0x0";
     let gaussian = "window 3x3 stride 2x2 padding 1x1 over 9x9, 1 a map";
-    let direct = "window 3x3 stride 2x2 padding 1x1 over 9x9 row-major: by whole windows of a size compiled in, a thread each or \
-                  a few";
+    let bands = "window 3x3 stride 2x2 padding 1x1 over 9x9 row-major: by bands of rows, for windows of a size compiled in and \
+                 weights that all planes share";
     let other = "window 5x4 stride 1x1 padding 0x0 over 9x9, 1 a map";
-    let down = "down columns, planes of a block 6, parts of a plane 1: kernels with 2 taps are compiled in";
     let last = "window 2x2 stride 2x2 padding 0x0 over 9x9 with the channels last";
     let by_strips = "by strips of windows";
     let cut_off = "windows that the padding cuts off have weights of their own";
@@ -184,8 +182,8 @@ fn says_once() -> Outcome {
          with the channels last: by vectors of 16 bytes of channels, threads of a block sharing a window: it is large, and \
          outputs are few"
             .to_owned(),
-        format!("gaussian_pool_forward_direct_f32_3_2 grid 1 block 256 shared 64 bytes: {direct}"),
-        format!("gaussian_pool_backward_walk_f32_2_2 grid 1 block 32 shared 2336 bytes: {gaussian}: {down}"),
+        format!("gaussian_pool_forward_bands_f32_3 grid 1 block 64 shared 1968 bytes: {bands}"),
+        format!("gaussian_pool_backward_bands_f32_3_1 grid 1 block 32 shared 2592 bytes: {bands}"),
         format!(
             "gaussian_pool_forward_strips_f32_2 grid 1 block 224 shared 4704 bytes: {gaussian}: {by_strips}: {cut_off}"
         ),
@@ -197,7 +195,7 @@ fn says_once() -> Outcome {
             "gaussian_pool_backward_strips_f32_1 grid 1 block 256 shared 10608 bytes: {other}: {by_strips}: {size}"
         ),
         format!(
-            "gaussian_pool_forward_patches_f32_2_0 grid 1 block 4x4x2 shared 32 bytes: {last}: by patches of 16 bytes of \
+            "gaussian_pool_forward_patches_f32_2_0 grid 1 block 4x4x2: {last}: by patches of 16 bytes of \
              channels, of a size compiled in and weights that all channels share"
         ),
         format!(
