@@ -84,18 +84,7 @@ pub fn tests() -> Vec<Trial> {
         let name = format!("gaussian_pool::matches_cpu_at_full_size::{i}");
         tests.push(on_real_gpu(&name, move |gpu| compare::<f32>(gpu, &case, 20)));
     }
-    for (i, case) in row_major::large_cases().into_iter().enumerate() {
-        let name = format!("gaussian_pool::many_row_major_elements_match_cpu::{i}");
-        tests.push(on_real_gpu(&name, move |gpu| {
-            compare::<f16>(gpu, &case, 30)?;
-            // The largest reach kernels of 16 bits.
-            if case.x.iter().product::<usize>() > 1 << 22 {
-                return Ok(());
-            }
-            compare::<bf16>(gpu, &case, 30)?;
-            compare::<f32>(gpu, &case, 30)
-        }));
-    }
+    tests.extend(row_major::many_elements());
     tests.push(on_real_gpu("gaussian_pool::correlation_matches_cpu::f16", correlate::matches_cpu_at_full_size::<f16>));
     tests
         .push(on_real_gpu("gaussian_pool::correlation_matches_cpu::bf16", correlate::matches_cpu_at_full_size::<bf16>));

@@ -142,7 +142,8 @@ impl Bands {
         Part { plane, rows: [row, end], column }
     }
 
-    /// The columns of this thread, if it has rows.
+    /// The columns of this thread, if it has rows: for what is too much for [`for_each_column`](Self::for_each_column)'s function to be inlined,
+    /// whose loop keeps a register less.
     #[device_inline]
     pub(crate) fn each_column(&self, part: &Part) -> Steps {
         let end = if part.rows[0] < part.rows[1] { self.width } else { 0 };

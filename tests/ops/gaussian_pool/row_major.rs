@@ -1,11 +1,12 @@
 //! Images and windows that reach each way of the kernels for row-major images whose planes share one Gaussian.
 
 use cuda_std::emulator::SANITIZED;
-use ferrolayer::Layout;
 use ferrolayer::ops::Window;
 use ferrolayer::ops::gaussian_pool::Normalize;
+use ferrolayer::{Layout, bf16, f16};
 
-use super::Case;
+use super::{Case, compare};
+use crate::support::*;
 
 /// Rows of a multiple of eight elements, of four and of any number, padded and not; of outputs an odd and an even number of rows, and
 /// numbers in all that are a multiple of four or not; one block and several, the first of which end within 16 bytes; windows that end after the image,
@@ -60,8 +61,8 @@ pub(super) fn cases() -> Vec<Case> {
     list.into_iter().enumerate().flat_map(each).collect()
 }
 
-/// So many elements that a GPU goes the same ways.
-pub(super) fn large_cases() -> Vec<Case> {
+/// So many elements that a GPU goes the same ways, in each type; the largest, which reach kernels of 16 bits, in one.
+pub(super) fn many_elements() -> Vec<Trial> {
     let window = |size, stride, padding| Window::new([size; 2]).stride([stride; 2]).padding([padding; 2]);
     let list = [
         ([16, 64, 27, 29], window(3, 2, 0)),
@@ -81,14 +82,17 @@ pub(super) fn large_cases() -> Vec<Case> {
         ([8, 64, 35, 37], window(7, 2, 3)),
         ([8, 64, 37, 44], window(11, 2, 5)),
     ];
-    list.map(|(x, window)| Case {
-        x,
-        layout: Layout::RowMajor,
-        window,
-        normalize: Normalize::Window,
-        kernels: 1,
-        shared: true,
-        per_axis: true,
-    })
-    .to_vec()
+    let trial = |(i, (x, window)): (usize, ([usize; 4], Window))| {
+        let (layout, normalize) = (Layout::RowMajor, Normalize::Window);
+        let case = Case { x, layout, window, normalize, kernels: 1, shared: true, per_axis: true };
+        on_real_gpu(&format!("gaussian_pool::many_row_major_elements_match_cpu::{i}"), move |gpu| {
+            compare::<f16>(gpu, &case, 30)?;
+            if x.iter().product::<usize>() > 1 << 22 {
+                return Ok(());
+            }
+            compare::<bf16>(gpu, &case, 30)?;
+            compare::<f32>(gpu, &case, 30)
+        })
+    };
+    list.into_iter().enumerate().map(trial).collect()
 }

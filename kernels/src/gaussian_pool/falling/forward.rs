@@ -11,9 +11,9 @@ use crate::gaussian_pool::Geometry;
 use crate::window::{Nchw, Window};
 
 /// Inputs of a row that a thread loads, at most.
-const LOADED: usize = 16;
+const LOADED: usize = 12;
 /// Windows that are open at a row, at most.
-const OPEN: usize = 6;
+const OPEN: usize = 5;
 /// Blocks that a multiprocessor has room for, at least.
 const MIN_BLOCKS: u32 = 4;
 
@@ -31,7 +31,7 @@ const MIN_BLOCKS: u32 = 4;
         T = [f32, f16, bf16],
         (SIZE, STRIDE, EACH, LEAD) = [
             (3, 1, 1, 0), (5, 1, 1, 0), (5, 2, 1, 0), (7, 2, 1, 0), (3, 1, 4, 0), (3, 1, 4, 2), (3, 1, 4, 3),
-            (5, 1, 4, 0), (5, 1, 4, 2), (5, 2, 2, 0), (5, 2, 2, 2), (7, 2, 2, 0), (7, 2, 2, 1), (11, 2, 2, 3),
+            (5, 1, 4, 0), (5, 1, 4, 2), (5, 2, 2, 0), (5, 2, 2, 2), (7, 2, 2, 0), (7, 2, 2, 1),
         ]
     )
 )]
@@ -75,7 +75,7 @@ pub unsafe fn gaussian_pool_falling<
             let (input, at) = (first.wrapping_add(row), begin.wrapping_add(row.wrapping_mul(width)));
             let mut values = [0.0; LOADED];
             if EACH == 1 {
-                unrolled!(J in [0 1 2 3 4 5 6 7 8 9 10] {
+                unrolled!(J in [0 1 2 3 4 5 6] {
                     if J < SIZE {
                         let inside = input < below(left.wrapping_add(J as u32));
                         // SAFETY: in the image, and then staged: of this thread's rows.
@@ -83,7 +83,7 @@ pub unsafe fn gaussian_pool_falling<
                     }
                 });
             } else {
-                unrolled!(V in [0 1 2 3] {
+                unrolled!(V in [0 1 2] {
                     if 4 * V < LEAD + SIZE + STRIDE * (EACH as usize - 1) {
                         let on = 4 * V as u32;
                         let inside = input < below(left.wrapping_add(on));
@@ -96,7 +96,7 @@ pub unsafe fn gaussian_pool_falling<
             }
             let mut sums = [0.0; FOUR as usize];
             unrolled!(K in [0 1 2 3] {
-                unrolled!(J in [0 1 2 3 4 5 6 7 8 9 10] {
+                unrolled!(J in [0 1 2 3 4 5 6] {
                     if K < EACH as usize && J < SIZE {
                         sums[K] = float::fma(weights.by_x[J], values[LEAD + STRIDE * K + J], sums[K]);
                     }
@@ -114,11 +114,11 @@ pub unsafe fn gaussian_pool_falling<
         let mut sums = [[0.0; FOUR as usize]; OPEN];
         let mut base = 0;
         while base < end {
-            unrolled!(R in [0 1 2 3 4 5 6 7 8 9 10 11] {
+            unrolled!(R in [0 1 2 3 4 5 6 7] {
                 let row = base + R as u32;
                 if R < period && row < end {
                     let across = across(row);
-                    unrolled!(O in [0 1 2 3 4 5] {
+                    unrolled!(O in [0 1 2 3 4] {
                         if O < open {
                             // The row of the window whose turn this sum is.
                             let i = (R + period - STRIDE * O) % period;

@@ -57,7 +57,7 @@ pub(super) struct Falling {
 /// Outputs of as many threads of four windows twice as a GPU has room for, about: fewer are faster by squares.
 const MANY_OUTPUTS: u64 = 1 << 21;
 /// Elements of all planes below which other kernels, whose blocks begin with less, are faster than those that stage rows. On the emulated grid,
-/// where none is, both are 0.
+/// where neither counts, [both are 0](at_least).
 const LITTLE: u64 = 1 << 19;
 /// The same of 3×3 windows one apart in 16 bits, for which there is a kernel by runs of rows.
 const LITTLE_OF_RUNS: u64 = 1 << 24;
@@ -174,10 +174,10 @@ const FALLING: &str =
 
 /// Launches [`GaussianPoolFalling`] with these fields.
 macro_rules! launch_falling {
-    ($gpu:ident, $s:ty, $falling:ident, $window:ident, $geometry:ident, $from:expr, $to:expr, $mean:expr, $var:expr, $beta:expr, $turned:expr) => {{
+    ($gpu:ident, $s:ty, $falling:ident, $window:ident, $geometry:ident, $from:ident, $to:ident, $mean:ident, $var:ident, $variances:ident, $beta:expr, $turned:expr) => {{
         let Falling { bands, launch, fours } = $falling;
-        let (window, geometry, variances) = ($window, $geometry, $mean.1);
-        let (from, to, mean, var, beta, turned) = ($from, $to, $mean.0, $var, $beta, $turned);
+        let (window, geometry, variances) = ($window, $geometry, $variances);
+        let (from, to, mean, var, beta, turned) = ($from, $to, $mean, $var, $beta, $turned);
         macro_rules! run {
             ($size:literal, $stride:literal, $each:literal, $lead:literal) => {{
                 type Falling<'a> = GaussianPoolFalling<'a, $s, $size, $stride, $each, $lead>;
@@ -200,9 +200,8 @@ macro_rules! launch_falling {
             (5, _, true, 0) => run!(5, 2, 2, 0),
             (5, _, true, _) => run!(5, 2, 2, 2),
             (_, _, false, _) => run!(7, 2, 1, 0),
-            (7, _, true, 0) => run!(7, 2, 2, 0),
-            (7, _, true, _) => run!(7, 2, 2, 1),
-            _ => run!(11, 2, 2, 3),
+            (_, _, true, 0) => run!(7, 2, 2, 0),
+            (_, _, true, _) => run!(7, 2, 2, 1),
         }
     }};
 }
@@ -276,7 +275,7 @@ impl<T: Real> Forward<'_, T> {
                     if window.size[0] == 2 { run!(2) } else { run!(3) }
                 }
                 ForwardWay::Falling(falling) => {
-                    launch_falling!(gpu, S, falling, window, geometry, x, y, (mean, variances), var, 0.0, 0)
+                    launch_falling!(gpu, S, falling, window, geometry, x, y, mean, var, variances, 0.0, 0)
                 }
                 ForwardWay::Quads(..) => Ok(()),
             }
@@ -345,7 +344,7 @@ impl<T: Real> Backward<'_, T> {
                     }
                 }
                 BackwardWay::Falling(falling) => {
-                    launch_falling!(gpu, S, falling, window, geometry, dy, dx, (mean, variances), var, beta, 1)
+                    launch_falling!(gpu, S, falling, window, geometry, dy, dx, mean, var, variances, beta, 1)
                 }
                 BackwardWay::Quads(..) => Ok(()),
             }
