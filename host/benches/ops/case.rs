@@ -24,6 +24,9 @@ pub struct Options {
     /// Kernels a map, of Gaussian pooling.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernels: Option<usize>,
+    /// Whether each channel has Gaussians of its own, of Gaussian pooling; else all share one set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub per_channel: Option<bool>,
     /// Whether mean and variance have gradients, of Gaussian pooling.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub learnable: Option<bool>,
@@ -53,6 +56,7 @@ impl Display for Options {
             }
         }
         words.extend(self.kernels.filter(|&kernels| kernels > 1).map(|kernels| format!("{kernels}/map")));
+        words.extend((self.per_channel == Some(true)).then(|| "per channel".to_owned()));
         words.extend((self.learnable == Some(true)).then(|| "learnt".to_owned()));
         words.extend(self.activation.as_deref().map(|activation| match activation {
             "none" => "bias".to_owned(),

@@ -65,8 +65,9 @@ class Case:
             return [x, *(parameter.detach().requires_grad_() for parameter in parameters)]
         if self.op == "gaussian_pool":
             k, learnable = self.options["kernels"], self.options["learnable"]
-            mean = torch.zeros(1, k, 2, dtype=settings, device=x.device).requires_grad_(learnable)
-            var = torch.full((1, k, 1), 4.0, dtype=settings, device=x.device).requires_grad_(learnable)
+            sets = self.shape[1] if self.options.get("per_channel") else 1
+            mean = torch.zeros(sets, k, 2, dtype=settings, device=x.device).requires_grad_(learnable)
+            var = torch.full((sets, k, 1), 4.0, dtype=settings, device=x.device).requires_grad_(learnable)
             return [x, mean, var]
         return [x]
 

@@ -81,6 +81,8 @@ def label(options: dict[str, Any]) -> str:
                 words.append(letter + (str(a) if a == b else f"{a}x{b}"))
     if options.get("kernels", 1) > 1:
         words.append(f"{options['kernels']}/map")
+    if options.get("per_channel"):
+        words.append("per channel")
     if options.get("learnable"):
         words.append("learnt")
     if "activation" in options:

@@ -96,14 +96,15 @@ def _stochastic_pool(case: Case, training: bool) -> Function:
 
 
 def gaussian_weights(case: Case, x: torch.Tensor, mean: torch.Tensor, var: torch.Tensor) -> torch.Tensor:
-    """Weights that make a depthwise convolution Gaussian pooling, [C * K, 1, kh, kw], one set for all channels."""
+    """Weights that make a depthwise convolution Gaussian pooling, [C * K, 1, kh, kw]."""
     kh, kw = case.window[:2]
     along = []
     for axis, size in ((0, kh), (1, kw)):
         at = torch.arange(size, dtype=mean.dtype, device=mean.device) - (size - 1) / 2
-        along.append(-((at - mean[0, :, axis, None]) ** 2) / (2 * var[0, :, min(axis, var.shape[2] - 1), None]))
-    weights = torch.softmax((along[0][:, :, None] + along[1][:, None, :]).flatten(1), 1).view(-1, 1, kh, kw)
-    return weights.repeat(x.shape[1], 1, 1, 1).to(x.dtype)
+        along.append(-((at - mean[:, :, axis, None]) ** 2) / (2 * var[:, :, min(axis, var.shape[2] - 1), None]))
+    weights = torch.softmax((along[0][..., :, None] + along[1][..., None, :]).flatten(2), 2).view(-1, 1, kh, kw)
+    # One set is all channels'.
+    return weights.repeat(x.shape[1] // mean.shape[0], 1, 1, 1).to(x.dtype)
 
 
 def _gaussian_pool(case: Case, _training: bool) -> Function:

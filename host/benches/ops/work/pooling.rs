@@ -83,8 +83,9 @@ pub fn gaussian<T: Real>(inputs: &Inputs, case: &Case, pass: Pass) -> Result<Run
     const NORMALIZE: Normalize = Normalize::Window;
     let (n, x, window) = (inputs.sets, inputs.random::<T>(&case.shape)?, window(case));
     let kernels = case.options.kernels.unwrap_or(1);
-    let mean = inputs.full::<T::Compute>(&[1, kernels, 2], 0.0)?;
-    let var = inputs.full::<T::Compute>(&[1, kernels, 1], 4.0)?;
+    let sets = if case.options.per_channel == Some(true) { case.shape[1] } else { 1 };
+    let mean = inputs.full::<T::Compute>(&[sets, kernels, 2], 0.0)?;
+    let var = inputs.full::<T::Compute>(&[sets, kernels, 1], 4.0)?;
     if pass == Pass::Forward {
         let mut kept = inputs.kept();
         return Ok(Box::new(move |run| {
