@@ -196,6 +196,7 @@ fn gpu_cases() -> Vec<Case> {
         elements::halves(),
         elements::sevens(),
         row_major::cases(),
+        row_major::several(),
     ];
     [vec![listed], of_kernels.into()].concat().concat()
 }

@@ -20,7 +20,7 @@ pub(crate) const fn position<const SIZE: u32, const PADDING: u32>(last: bool, in
 
 /// Rows of outputs before a run's own whose windows reach into it.
 pub(super) fn again(window: &Window<Nchw>) -> u32 {
-    window.size[0].div_ceil(2) - 1
+    window.size[0].div_ceil(window.stride[0]) - 1
 }
 
 impl Bands {
@@ -40,6 +40,17 @@ impl Bands {
         Self::of_cell_columns(window, columns, &[bytes], 0, weights)
     }
 
+    /// As [`of_weighted_cells`](Self::of_weighted_cells), of windows of any distance, and `kept` bytes for each input.
+    pub(crate) fn of_gradient_cells(
+        window: &Window<Nchw>,
+        columns: u32,
+        bytes: usize,
+        kept: usize,
+    ) -> Option<(Self, BandLaunch)> {
+        let weights = Weights::weighted(bytes, again(window).into());
+        Self::of_cell_columns(window, columns, &[bytes], kept, weights)
+    }
+
     /// As [`of_cells`](Self::of_cells), with so many columns of one or more cells, and `kept` bytes for each input.
     pub(super) fn of_cell_columns(
         window: &Window<Nchw>,
@@ -51,7 +62,8 @@ impl Bands {
         if window.dilation != [1, 1] {
             return None;
         }
-        let rows = window.input[0].div_ceil(2);
+        let stride = u64::from(window.stride[0]);
+        let rows = window.input[0].div_ceil(window.stride[0]);
         let [height, width] = window.input.map(u64::from);
         let (whole, before) = (u64::from(window.output[0]), u64::from(again(window)));
         let line = |bytes: &usize| u64::from(window.output[1]) * *bytes as u64;
@@ -62,12 +74,12 @@ impl Bands {
             height: rows,
             plane_bytes: whole * lines + height * written,
             most_bytes: MOST_BYTES,
-            moved: |cells| (cells + before) * lines + 2 * cells * written,
+            moved: |cells| (cells + before) * lines + stride * cells * written,
             shared: |cells, depth| {
                 let (outputs, inputs) = if cells == u64::from(rows) {
                     (whole, height)
                 } else {
-                    (whole.min(cells + before), height.min(2 * cells))
+                    (whole.min(cells + before), height.min(stride * cells))
                 };
                 let staged: u64 = bytes.iter().map(|bytes| staged_bytes(depth * outputs * line(bytes))).sum();
                 if kept == 0 { staged } else { staged + staged_bytes(depth * inputs * sums) }

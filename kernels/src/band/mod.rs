@@ -77,6 +77,12 @@ impl Block {
     pub(crate) fn span(&self) -> Span {
         let (x, y) = (thread::block_idx_x(), thread::block_idx_y());
         let (plane, band) = if self.planes_last == 1 { (y, x) } else { (x, y) };
+        self.span_of(plane, band)
+    }
+
+    /// What a block takes of so many planes, or groups of them, after the first, and of the band of this number there.
+    #[device_inline]
+    pub(crate) fn span_of(&self, plane: u32, band: u32) -> Span {
         let first_plane = plane * self.depth;
         let first = band * self.rows;
         Span {
@@ -85,6 +91,47 @@ impl Block {
             whole: self.depth > 1,
             rows: [first, least(first + self.rows, self.height)],
         }
+    }
+}
+
+/// All bands of all planes, or groups of planes, one after another, for kernels whose blocks take some of them.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Series {
+    block: Block,
+    /// How many there are, and of each plane or group of planes.
+    count: u32,
+    of_plane: u32,
+    by_plane: Divider,
+}
+
+// SAFETY: `repr(C)` with only `u32` inside.
+unsafe impl KernelParam for Series {}
+
+impl Series {
+    /// Of these bands.
+    pub fn new(bands: &Bands) -> Self {
+        let block = bands.block;
+        let of_plane = block.height.div_ceil(block.rows);
+        let count = block.planes.div_ceil(block.depth) * of_plane;
+        Self { block, count, of_plane, by_plane: Divider::new(of_plane) }
+    }
+
+    /// How many bands there are.
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Bands of a plane or a group of planes.
+    pub fn of_plane(&self) -> u32 {
+        self.of_plane
+    }
+
+    /// What a block takes that takes the band of this number.
+    #[device_inline]
+    pub(crate) fn span(&self, number: u32) -> Span {
+        let plane = self.by_plane.divide(number);
+        self.block.span_of(plane, number - plane * self.of_plane)
     }
 }
 
@@ -131,6 +178,11 @@ pub(crate) struct Part {
 }
 
 impl Bands {
+    /// Planes of a block, at most.
+    pub fn depth(&self) -> u32 {
+        self.block.depth
+    }
+
     /// What this thread takes.
     #[device_inline]
     pub(crate) fn part(&self, span: &Span) -> Part {
@@ -140,6 +192,12 @@ impl Bands {
         let row = span.rows[0] + (lane - plane * self.groups) * self.run;
         let end = if plane < span.depth { least(row + self.run, span.rows[1]) } else { 0 };
         Part { plane, rows: [row, end], column }
+    }
+
+    /// Threads of each plane of a block, one after another.
+    #[device_inline]
+    pub(crate) fn threads_of_plane(&self) -> u32 {
+        self.groups * self.columns()
     }
 
     /// The columns of this thread, if it has rows: for what is too much for [`for_each_column`](Self::for_each_column)'s function to be inlined,
@@ -323,6 +381,16 @@ impl<A: Copied, B: Copied> Copied for (A, B) {
         unsafe {
             self.0.put_rest();
             self.1.put_rest();
+        }
+    }
+}
+
+impl<A: Copied> Copied for Option<A> {
+    #[device_inline]
+    unsafe fn put_rest(self) {
+        if let Some(copied) = self {
+            // SAFETY: the caller's.
+            unsafe { copied.put_rest() };
         }
     }
 }

@@ -41,9 +41,12 @@
 //! Every kernel relies on [`Geometry`] being what its documentation says, on buffers of the sizes that it gives, and on
 //! the grid that its own documentation names. Buffers begin at multiples of 16 bytes.
 
+pub mod all_gradients;
 pub mod apart;
 mod backward;
 pub mod bands;
+mod cell;
+pub mod channels;
 pub mod correlate;
 pub mod direct;
 pub mod elements;
@@ -62,6 +65,7 @@ pub mod positions;
 pub mod quads;
 pub mod runs;
 pub mod runs_learnt;
+pub mod sets;
 pub mod slide;
 pub mod squares;
 pub mod staged;

@@ -90,6 +90,27 @@ impl Shape {
         Self::new(mean, var)
     }
 
+    /// As [`load`](Self::load) where it is `there`; else any.
+    ///
+    /// # Safety
+    /// As `load`, where it is there.
+    #[device_inline]
+    pub(super) unsafe fn load_if(
+        there: bool,
+        [mean, var]: [Global<f32>; 2],
+        gaussian: u32,
+        vertical: bool,
+        variances: u32,
+    ) -> Self {
+        let coordinate = if vertical { 0 } else { 1 };
+        // SAFETY: the caller's.
+        unsafe {
+            let mean = mean.load_if(there, (gaussian * 2 + coordinate) as usize, 0.0);
+            let var = var.load_if(there, (gaussian * variances + coordinate.min(variances - 1)) as usize, 1.0);
+            Self::new(mean, var)
+        }
+    }
+
     /// That of the axis whose weights this thread computes of those that the first eight threads do, of a block that has as many; else any.
     ///
     /// # Safety
@@ -242,6 +263,38 @@ pub(super) fn unscaled(size: u32, i: u32, Shape { mean, var, valid }: Shape) -> 
         weight
     } else {
         f32::NAN
+    }
+}
+
+/// Puts the weights of a window of `size` positions, and their derivatives by mean and variance, of what [`unscaled`] gave of them; this thread
+/// all of them.
+#[device_inline]
+pub(super) fn derive(
+    size: u32,
+    Shape { mean, var, .. }: Shape,
+    unscaled: impl Fn(u32) -> f32,
+    put: impl Fn(u32, [f32; 3]),
+) {
+    let last = (size - 1) as f32;
+    let nearest = nearest(0, size, last, mean);
+    let step = |i: u32| i as f32 - nearest;
+    let exponent = |i: u32| exponent(i, nearest, last, mean, var);
+    let (mut sum, mut steps, mut exponents) = (0.0, 0.0, 0.0);
+    let mut i = 0;
+    while i < size {
+        let weight = unscaled(i);
+        sum += weight;
+        steps += weighted(weight, step(i));
+        exponents += weighted(weight, exponent(i));
+        i += 1;
+    }
+    let (mean_step, mean_exponent) = (steps / sum, exponents / sum);
+    i = 0;
+    while i < size {
+        let weight = unscaled(i) / sum;
+        let by_mean = weighted(weight, step(i) - mean_step) / var;
+        put(i, [weight, by_mean, weighted(weight, exponent(i) - mean_exponent) / var]);
+        i += 1;
     }
 }
 

@@ -1,4 +1,4 @@
-//! Images and windows that reach each way of the kernels for row-major images whose planes share one Gaussian.
+//! Images and windows that reach each way of the kernels for row-major images whose planes share their Gaussians or have a channel's.
 
 use cuda_std::emulator::SANITIZED;
 use ferrolayer::ops::Window;
@@ -61,7 +61,45 @@ pub(super) fn cases() -> Vec<Case> {
     list.into_iter().enumerate().flat_map(each).collect()
 }
 
-/// So many elements that a GPU goes the same ways, in each type; the largest, which reach kernels of 16 bits, in one.
+/// Several Gaussians: one for each channel, several a map, and both. A block has planes of one image and of several, fewer and more than there are
+/// channels, and bands of one plane; more weights than threads, and fewer.
+pub(super) fn several() -> Vec<Case> {
+    let window = |size, stride, padding| Window::new([size; 2]).stride([stride; 2]).padding([padding; 2]);
+    let list = [
+        ([5, 3, 6, 6], window(2, 2, 0)),
+        ([2, 70, 5, 4], window(2, 2, 0)),
+        ([1, 3, 40, 44], window(2, 2, 0)),
+        ([4, 5, 7, 7], window(3, 2, 0)),
+        ([3, 7, 8, 8], window(3, 2, 1)),
+        ([1, 2, 61, 97], window(3, 2, 1)),
+        ([2, 2, 40, 64], window(3, 2, 1)),
+        ([7, 9, 7, 7], window(3, 1, 1)),
+        ([2, 3, 14, 16], window(3, 1, 1)),
+        ([1, 2, 70, 68], window(3, 1, 0)),
+        ([3, 33, 7, 7], window(5, 1, 2)),
+        ([1, 2, 20, 24], window(5, 1, 2)),
+        ([3, 5, 9, 8], window(5, 2, 2)),
+        ([1, 2, 37, 41], window(5, 2, 0)),
+        ([2, 70, 4, 4], window(7, 2, 3)),
+        ([1, 3, 30, 28], window(7, 2, 3)),
+        ([1, 2, 21, 24], window(11, 2, 5)),
+        ([2, 3, 12, 16], window(4, 4, 0)),
+        ([3, 5, 9, 10], window(4, 4, 0)),
+        ([1, 4, 37, 32], window(4, 4, 0)),
+        ([2, 3, 10, 12], window(3, 3, 0)),
+        ([1, 1, 29, 31], window(3, 3, 0)),
+    ];
+    let each = |(i, (x, window)): (usize, ([usize; 4], Window))| {
+        (0..3).map(move |j| {
+            let (kernels, shared) = [(1, false), (2, true), (3, false)][(i + j) % 3];
+            let (layout, normalize) = (Layout::RowMajor, Normalize::Window);
+            Case { x, layout, window, normalize, kernels, shared, per_axis: (i + j) % 2 == 0 }
+        })
+    };
+    list.into_iter().enumerate().flat_map(each).collect()
+}
+
+/// So many elements that a GPU goes the same ways, in each type; the largest, which reach kernels of 16 bits, in one. And blocks that have more to do.
 pub(super) fn many_elements() -> Vec<Trial> {
     let window = |size, stride, padding| Window::new([size; 2]).stride([stride; 2]).padding([padding; 2]);
     let list = [
@@ -82,17 +120,33 @@ pub(super) fn many_elements() -> Vec<Trial> {
         ([8, 64, 35, 37], window(7, 2, 3)),
         ([8, 64, 37, 44], window(11, 2, 5)),
     ];
-    let trial = |(i, (x, window)): (usize, ([usize; 4], Window))| {
-        let (layout, normalize) = (Layout::RowMajor, Normalize::Window);
-        let case = Case { x, layout, window, normalize, kernels: 1, shared: true, per_axis: true };
-        on_real_gpu(&format!("gaussian_pool::many_row_major_elements_match_cpu::{i}"), move |gpu| {
-            compare::<f16>(gpu, &case, 30)?;
-            if x.iter().product::<usize>() > 1 << 22 {
-                return Ok(());
+    // Blocks that take several bands or runs one after another, in both layouts, of a Gaussian that is shared and of one for each channel.
+    let of_blocks = [
+        ([48, 64, 32, 32], window(2, 2, 0)),
+        ([48, 64, 31, 33], window(3, 2, 1)),
+        ([48, 64, 32, 31], window(3, 1, 1)),
+        ([48, 64, 30, 32], window(4, 4, 0)),
+        ([48, 64, 32, 28], window(5, 1, 2)),
+        ([48, 64, 31, 31], window(5, 2, 2)),
+        ([48, 64, 28, 32], window(7, 2, 3)),
+    ];
+    let alone = list.map(|(x, window)| (x, window, Layout::RowMajor, true));
+    let of_blocks = of_blocks.into_iter().enumerate().flat_map(|(i, (x, window))| {
+        [Layout::RowMajor, Layout::ChannelsLast].map(|layout| (x, window, layout, (i + layout as usize) % 2 == 0))
+    });
+    let trial = |(i, (x, window, layout, shared)): (usize, ([usize; 4], Window, Layout, bool))| {
+        let normalize = Normalize::Window;
+        let case = Case { x, layout, window, normalize, kernels: 1, shared, per_axis: true };
+        on_real_gpu(&format!("gaussian_pool::many_elements_match_cpu::{i}"), move |gpu| {
+            let elements = x.iter().product::<usize>();
+            if elements <= 1 << 22 {
+                compare::<f32>(gpu, &case, 30)?;
             }
-            compare::<bf16>(gpu, &case, 30)?;
-            compare::<f32>(gpu, &case, 30)
+            if elements <= 1 << 20 {
+                compare::<bf16>(gpu, &case, 30)?;
+            }
+            compare::<f16>(gpu, &case, 30)
         })
     };
-    list.into_iter().enumerate().map(trial).collect()
+    alone.into_iter().chain(of_blocks).enumerate().map(trial).collect()
 }

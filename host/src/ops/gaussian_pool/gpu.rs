@@ -1,6 +1,8 @@
 //! The launches: the table of weights first, then the pass, then, for the parameters' gradients, the sum of its parts.
 
+mod all_gradients;
 mod apart;
+mod channels;
 mod correlate;
 mod direct;
 mod elements;
@@ -82,7 +84,10 @@ impl<T: Real> OnGpu for Forward<'_, T> {
             return self.elements(gpu, geometry, elements);
         }
         if let Some(row_major) = row_major {
-            return self.row_major(gpu, geometry, row_major);
+            return self.row_major(gpu, row_major);
+        }
+        if let Some(channels) = channels::forward(plan, &geometry) {
+            return self.by_channels(gpu, geometry, channels);
         }
         if let Some(direct) = direct::plan(plan, &geometry) {
             return self.direct(gpu, geometry, direct);
@@ -175,13 +180,19 @@ impl<T: Real> OnGpu for Backward<'_, T> {
             return self.by_patches(gpu, by_patches);
         }
         if let Some(row_major) = row_major {
-            return self.row_major(gpu, geometry, row_major);
+            return self.row_major(gpu, row_major);
         }
         if !parameters && let Some(few) = few::little(plan, &geometry) {
             return self.few(gpu, few);
         }
         if !parameters && let Some(globals) = global::plan(plan, &geometry, T::DTYPE) {
             return self.global(gpu, geometry, globals);
+        }
+        if let Some(channels) = channels::backward(plan, &geometry, T::DTYPE, parameters) {
+            return self.by_channels(gpu, geometry, channels);
+        }
+        if let Some(all_gradients) = self.plan_all_gradients(gpu, &geometry) {
+            return self.by_all_gradients(gpu, geometry, all_gradients);
         }
         if let Some(columns) = self.plan_columns(&geometry) {
             return self.by_columns_of_meshes(gpu, geometry, columns);

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 use kernels::band::{BandLaunch, Bands};
-use kernels::gaussian_pool::falling;
+use kernels::gaussian_pool::{all_gradients, falling};
 use kernels::window::{Nchw, Order, Window};
 
 use crate::recent::Recent;
@@ -73,6 +73,10 @@ pub(crate) enum Choice {
     FallingOnes,
     /// [`falling::plan_backward`].
     FallingCells,
+    /// [`all_gradients::plan`] of all gradients.
+    LearntCells,
+    /// The same of the input's gradient alone.
+    InputCells,
 }
 
 type Launch = Option<(Bands, BandLaunch)>;
@@ -97,6 +101,8 @@ impl Choice {
                 Self::FallingFours => falling::plan(window, bytes[0], true),
                 Self::FallingOnes => falling::plan(window, bytes[0], false),
                 Self::FallingCells => falling::plan_backward(window, bytes[0]),
+                Self::LearntCells => all_gradients::plan(window, bytes[0], true),
+                Self::InputCells => all_gradients::plan(window, bytes[0], false),
             })
         })
     }
@@ -130,6 +136,8 @@ mod tests {
                     assert_eq!(Choice::FallingFours.of(&window, &[bytes]), falling::plan(&window, bytes, true));
                     assert_eq!(Choice::FallingOnes.of(&window, &[bytes]), falling::plan(&window, bytes, false));
                     assert_eq!(Choice::FallingCells.of(&window, &[bytes]), falling::plan_backward(&window, bytes));
+                    assert_eq!(Choice::LearntCells.of(&window, &[bytes]), all_gradients::plan(&window, bytes, true));
+                    assert_eq!(Choice::InputCells.of(&window, &[bytes]), all_gradients::plan(&window, bytes, false));
                 }
             }
         }

@@ -4,10 +4,10 @@
 
 use cuda_std::prelude::*;
 
-use super::{FOUR, Weights};
+use super::FOUR;
 use crate::band::{self, Bands, Span, Staged, least};
 use crate::elementwise::put4;
-use crate::gaussian_pool::Geometry;
+use crate::gaussian_pool::sets::Sets;
 use crate::window::{Nchw, Window};
 
 /// Cells of two columns of inputs of a thread.
@@ -15,8 +15,10 @@ const CELLS: u32 = FOUR / 2;
 /// Windows over an input along an axis, at most.
 const OVER: usize = 6;
 
-/// Blocks that a multiprocessor has room for, at least.
-const MIN_BLOCKS: u32 = 4;
+/// Blocks that a multiprocessor has room for, at least: as many as leave a thread the registers for the weights, and for the rows that it keeps.
+const fn min_blocks(size: usize) -> u32 {
+    if size > 7 { 3 } else { 4 }
+}
 
 /// The last row of outputs, or column, whose windows are over a cell of two rows of inputs, without the end of the image, less the cell's number.
 #[device_inline]
@@ -40,12 +42,12 @@ fn outputs_of(window: &Window<Nchw>, span: &Span, over: u32) -> [u32; 2] {
 /// twos: what each row of outputs gives along x it works out once, and keeps for as long as windows of it are over a row of inputs.
 ///
 /// # Safety
-/// The parent's parent's. `dx` holds the inputs of `window`, which is such and whose rows are a multiple of four, and `dy` its outputs; `geometry` has
-/// windows of that size, of one Gaussian whose weights are the same everywhere; `mean` holds two and `var` `variances` elements; `bands` are
-/// [of cells](super::plan_backward), with the launch's grid, block and shared memory.
+/// The parent's parent's. `dx` holds the inputs of `window`, which is such and whose rows are a multiple of four, and `dy` its outputs; `mean` and
+/// `var` are those of `sets`, one a plane; `bands` are [of cells](super::plan_backward), with the launch's grid and block, and shared memory for
+/// the [weights](Sets::bytes) and the launch's.
 #[kernel(
     max_threads = band::THREADS,
-    min_blocks = MIN_BLOCKS,
+    min_blocks = min_blocks(SIZE),
     instances(T = [f32, f16, bf16], (SIZE, ODD) = [(5, 0), (5, 1), (7, 0), (7, 1), (11, 1)])
 )]
 pub unsafe fn gaussian_pool_backward_falling<T: Storage, const SIZE: usize, const ODD: u32>(
@@ -54,8 +56,7 @@ pub unsafe fn gaussian_pool_backward_falling<T: Storage, const SIZE: usize, cons
     var: Global<f32>,
     dx: GlobalMut<T>,
     beta: f32,
-    variances: u32,
-    geometry: Geometry,
+    sets: Sets,
     window: Window<Nchw>,
     bands: Bands,
 ) {
@@ -64,10 +65,13 @@ pub unsafe fn gaussian_pool_backward_falling<T: Storage, const SIZE: usize, cons
     // SAFETY: the caller's; all threads come here, and the launch's shared memory is for these rows.
     let (staged, weights) = unsafe {
         let rows = outputs_of(&window, &span, over as u32);
-        let staged = Staged::copy(dynamic_shared::<T>(), dy, &span, rows, window.output);
-        (staged, Weights::<SIZE>::beside(staged, [mean, var], variances, &geometry, false))
+        sets.stage::<_, SIZE>([mean, var], &span, false, |room| {
+            Staged::copy(room.cast(), dy, &span, rows, window.output)
+        })
     };
     let part = bands.part(&span);
+    // SAFETY: this thread's plane is one of the block's, if it has any columns.
+    let weights = unsafe { weights.load(part.plane, 0) };
     for place in bands.each_column(&part) {
         let [height, width] = window.output;
         // The first of the outputs that give to the cells. What lies before the first wraps round to far after the last. One comparison says of

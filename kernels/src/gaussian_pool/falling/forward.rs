@@ -4,33 +4,34 @@
 
 use cuda_std::prelude::*;
 
-use super::{FOUR, Weights};
+use super::FOUR;
 use crate::band::{self, Bands, Staged, inputs_of};
 use crate::elementwise::{put, put4};
-use crate::gaussian_pool::Geometry;
+use crate::gaussian_pool::sets::Sets;
 use crate::window::{Nchw, Window};
 
 /// Inputs of a row that a thread loads, at most.
 const LOADED: usize = 12;
 /// Windows that are open at a row, at most.
 const OPEN: usize = 5;
-/// Blocks that a multiprocessor has room for, at least.
-const MIN_BLOCKS: u32 = 4;
+/// Blocks that a multiprocessor has room for, at least: as many as leave a thread the registers for the windows that are open.
+const fn min_blocks(size: usize, stride: usize, each: u32) -> u32 {
+    if size == 5 && stride == 1 && each == 4 { 3 } else { 4 }
+}
 
-/// `to = weights * from + beta * to`, of windows of `SIZE` by `SIZE` positions, `STRIDE` apart, with the weights turned round where `turned` is
-/// not 0. `EACH` columns of outputs a thread: one, or as many as four columns of inputs have, which begin `LEAD` after a vector.
+/// `to = weights * from + beta * to`, of windows of `SIZE` by `SIZE` positions, `STRIDE` apart, `EACH` columns of outputs a thread: one, or as many as four columns of inputs have, which begin `LEAD` after a vector.
 ///
 /// # Safety
-/// The parent's parent's. `from` holds the inputs of `window`, which is such, and `to` its outputs; `geometry` has windows of that size, of one
-/// Gaussian whose weights are the same everywhere; `mean` holds two and `var` `variances` elements; `bands` are [of so many
-/// columns](super::plan), with the launch's grid, block and shared memory; `LEAD` is the window's [`lead`](super::lead), or 0.
+/// The parent's parent's. `from` holds the inputs of `window`, which is such, and `to` its outputs; `mean` and `var` are those of `sets`, one a plane; `bands`
+/// are [of so many columns](super::plan), with the launch's grid and block, and shared memory for the [weights](Sets::bytes) and the launch's; `LEAD` is the window's [`lead`](super::lead), or 0.
 #[kernel(
     max_threads = band::THREADS,
-    min_blocks = MIN_BLOCKS,
+    min_blocks = min_blocks(SIZE, STRIDE, EACH),
     instances(
         T = [f32, f16, bf16],
         (SIZE, STRIDE, EACH, LEAD) = [
-            (3, 1, 1, 0), (5, 1, 1, 0), (5, 2, 1, 0), (7, 2, 1, 0), (3, 1, 4, 0), (3, 1, 4, 2), (3, 1, 4, 3),
+            (3, 1, 1, 0), (5, 1, 1, 0), (5, 2, 1, 0), (7, 2, 1, 0), (3, 3, 1, 0), (4, 4, 1, 0),
+            (3, 1, 4, 0), (3, 1, 4, 2), (3, 1, 4, 3),
             (5, 1, 4, 0), (5, 1, 4, 2), (5, 2, 2, 0), (5, 2, 2, 2), (7, 2, 2, 0), (7, 2, 2, 1),
         ]
     )
@@ -47,19 +48,21 @@ pub unsafe fn gaussian_pool_falling<
     var: Global<f32>,
     to: GlobalMut<T>,
     beta: f32,
-    turned: u32,
-    variances: u32,
-    geometry: Geometry,
+    sets: Sets,
     window: Window<Nchw>,
     bands: Bands,
 ) {
     let span = bands.block.span();
     // SAFETY: the caller's; all threads come here, and the launch's shared memory is for these rows.
     let (staged, weights) = unsafe {
-        let staged = Staged::copy(dynamic_shared::<T>(), from, &span, inputs_of(&window, &span), window.input);
-        (staged, Weights::<SIZE>::beside(staged, [mean, var], variances, &geometry, turned != 0))
+        let rows = inputs_of(&window, &span);
+        sets.stage::<_, SIZE>([mean, var], &span, false, |room| {
+            Staged::copy(room.cast(), from, &span, rows, window.input)
+        })
     };
     let part = bands.part(&span);
+    // SAFETY: this thread's plane is one of the block's, if it has any columns.
+    let weights = unsafe { weights.load(part.plane, 0) };
     for place in bands.each_column(&part) {
         let [height, width] = window.input;
         let column = place * EACH;
