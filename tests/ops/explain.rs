@@ -99,7 +99,7 @@ fn says_once() -> Outcome {
     let five = "window 5x4 stride 1x1 padding 0x0";
     let gaussian = "window 3x3 stride 2x2 padding 1x1 over 9x9, 1 a map";
     let bands = "window 3x3 stride 2x2 padding 1x1 over 9x9 row-major: by bands of rows, for windows of a size compiled in and \
-                 weights that all planes share";
+                 weights that are the same everywhere";
     let other = "window 5x4 stride 1x1 padding 0x0 over 9x9, 1 a map";
     let last = "window 2x2 stride 2x2 padding 0x0 over 9x9 with the channels last";
     let by_strips = "by strips of windows";
@@ -182,7 +182,7 @@ fn says_once() -> Outcome {
          with the channels last: by vectors of 16 bytes of channels, threads of a block sharing a window: it is large, and \
          outputs are few"
             .to_owned(),
-        format!("gaussian_pool_forward_bands_f32_3 grid 1 block 64 shared 1968 bytes: {bands}"),
+        format!("gaussian_pool_forward_bands_f32_3 grid 1 block 64 shared 2000 bytes: {bands}"),
         format!("gaussian_pool_backward_bands_f32_3_1 grid 1 block 32 shared 2592 bytes: {bands}"),
         format!(
             "gaussian_pool_forward_strips_f32_2 grid 1 block 224 shared 4704 bytes: {gaussian}: {by_strips}: {cut_off}"

@@ -44,7 +44,9 @@ const BACKWARD: [(u32, u32, u32); 9] =
     [(2, 2, 0), (3, 2, 0), (3, 2, 1), (5, 2, 0), (7, 2, 1), (3, 1, 0), (5, 1, 0), (4, 4, 0), (3, 3, 0)];
 
 /// Blocks that a multiprocessor has room for forward, at least.
-const FORWARD_BLOCKS: u32 = 4;
+const fn forward_blocks(size: usize, each: usize) -> u32 {
+    if size * each > 7 { 3 } else { 4 }
+}
 
 /// The same backward: as many as leave a thread the registers for its sums, and for the rows that it keeps. Loads are what threads wait for: of 5×5 windows
 /// two apart learnt gradients take 0.69 of the time with three blocks instead of two, on an H200.
@@ -65,8 +67,9 @@ const fn min_blocks(size: u32, stride: u32, learnt: bool) -> u32 {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Workers {
-    /// Channels: with several Gaussians a map, of the output.
+    /// Channels: with several Gaussians a map, of the output; forward, pairs of them, where a thread has two.
     channels: u32,
+    each: u32,
     /// Gaussians of a map, and sets of them.
     kernels: u32,
     sets: u32,
@@ -101,18 +104,21 @@ impl Workers {
     /// Over the outputs of this window, of sets of Gaussians; none where there is no kernel for it.
     pub fn forward(window: &Window<Nhwc>, sets: u32, kernels: u32) -> Option<Self> {
         let [size, stride, _] = square(window)?;
-        FORWARD.contains(&(size, stride)).then(|| Self::new(window, sets, kernels, window.output))?
+        // Two are loaded together, where they are even and maps have one Gaussian.
+        let each = if kernels == 1 && window.channels.is_multiple_of(2) { 2 } else { 1 };
+        let known = FORWARD.contains(&(size, stride));
+        known.then(|| Self::new(window, [sets, kernels], each, window.output))?
     }
 
     /// Over the cells of its inputs.
     pub fn backward(window: &Window<Nhwc>, sets: u32) -> Option<Self> {
         let [size, stride, phase] = square(window)?;
         let cells = window.input.map(|inputs| inputs.div_ceil(stride));
-        BACKWARD.contains(&(size, stride, phase)).then(|| Self::new(window, sets, 1, cells))?
+        BACKWARD.contains(&(size, stride, phase)).then(|| Self::new(window, [sets, 1], 1, cells))?
     }
 
-    fn new(window: &Window<Nhwc>, sets: u32, kernels: u32, [rows, columns]: [u32; 2]) -> Option<Self> {
-        let channels = window.channels.checked_mul(kernels)?;
+    fn new(window: &Window<Nhwc>, [sets, kernels]: [u32; 2], each: u32, [rows, columns]: [u32; 2]) -> Option<Self> {
+        let channels = window.channels.checked_mul(kernels)? / each;
         // As many lanes as leave at most a quarter of them without a channel.
         let idle = |lanes: u32| u64::from(channels.next_multiple_of(lanes) - channels) * 4 > u64::from(channels);
         let lanes =
@@ -127,6 +133,7 @@ impl Workers {
         let lanes_log = lanes.trailing_zeros();
         let workers = Self {
             channels,
+            each,
             kernels,
             sets,
             lanes_log,
@@ -153,6 +160,11 @@ impl Workers {
     pub fn blocks_that_stay(&self, about: u32) -> u32 {
         let each = self.blocks().div_ceil(about.max(self.groups));
         (self.blocks() / self.groups).div_ceil(each) * self.groups
+    }
+
+    /// Channels of a thread of the forward pass.
+    pub fn each(&self) -> u32 {
+        self.each
     }
 
     /// Groups of neighbouring channels.
@@ -193,24 +205,29 @@ fn square(window: &Window<Nhwc>) -> Option<[u32; 3]> {
     fits.then_some([size, stride, phases[0]])
 }
 
-/// `y` = `x` pooled by windows of `SIZE` by `SIZE` positions, `STRIDE` apart.
+/// `to` = `from` pooled by windows of `SIZE` by `SIZE` positions, `STRIDE` apart, `+ beta * to`, with the weights the other way round where `turned` is not
+/// 0. A thread has `EACH` neighbouring channels.
 ///
 /// # Safety
-/// The parent module's. `x` holds the inputs of `window`, which is such, and `y` its outputs of each of a map's Gaussians; the tables have one case and
-/// entries of one element of neighbouring sets; `workers` are of the window's outputs, with as many blocks.
+/// The parent module's. `from` holds the inputs of `window`, which is such, and `to` its outputs of each of a map's Gaussians; the tables have one case and
+/// entries of one element of neighbouring sets; `workers` are of the window's outputs and of as many channels a thread, with as many blocks; both tensors
+/// begin at multiples of 16 bytes.
 #[kernel(
     block = CHANNELS_BLOCK,
-    min_blocks = FORWARD_BLOCKS,
+    min_blocks = forward_blocks(SIZE, EACH),
     instances(
         T = [f32, f16, bf16],
-        (SIZE, STRIDE) = [(2, 2), (3, 2), (5, 2), (7, 2), (3, 1), (5, 1), (4, 4), (3, 3)]
+        (SIZE, STRIDE) = [(2, 2), (3, 2), (5, 2), (7, 2), (3, 1), (5, 1), (4, 4), (3, 3)],
+        EACH = [1, 2]
     )
 )]
-pub unsafe fn gaussian_pool_forward_channels<T: Storage, const SIZE: usize, const STRIDE: usize>(
-    x: Global<T>,
+pub unsafe fn gaussian_pool_forward_channels<T: Storage, const SIZE: usize, const STRIDE: usize, const EACH: usize>(
+    from: Global<T>,
     weights_y: Global<f32>,
     weights_x: Global<f32>,
-    y: GlobalMut<T>,
+    to: GlobalMut<T>,
+    beta: f32,
+    turned: u32,
     window: Window<Nhwc>,
     workers: Workers,
 ) {
@@ -222,8 +239,18 @@ pub unsafe fn gaussian_pool_forward_channels<T: Storage, const SIZE: usize, cons
     }
     let map = workers.by_kernels.divide(channel);
     let kernel = channel - map * workers.kernels;
-    // SAFETY: the caller's.
-    let weights = unsafe { load_weights::<SIZE>([weights_y, weights_x], &workers, map, kernel, 1) };
+    // Of two channels a thread each map has one Gaussian.
+    let first = map * EACH as u32;
+    let tables = [weights_y, weights_x];
+    let weights = [0, EACH as u32 - 1].map(|k| {
+        // SAFETY: the caller's.
+        let Weights { mut by_y, mut by_x } = unsafe { load_weights::<SIZE>(tables, &workers, first + k, kernel, 1) };
+        if turned != 0 {
+            by_y.reverse();
+            by_x.reverse();
+        }
+        Weights { by_y, by_x }
+    });
     let Run { image, column, rows } = workers.run(item);
     let [height, width] = window.input;
     // What lies before the image wraps round to far after it. One comparison says of row and column whether an input is there: the row is
@@ -239,43 +266,60 @@ pub unsafe fn gaussian_pool_forward_channels<T: Storage, const SIZE: usize, cons
         .input_plane(image)
         .wrapping_add(signed(top, line))
         .wrapping_add(signed(left, pixel))
-        .wrapping_add(map as usize);
+        .wrapping_add(first as usize);
     let zero = T::from_f32(0.0);
     let outputs = window.output_line() * workers.kernels as usize;
     let output = (image as usize * window.output[0] as usize + rows[0] as usize) * outputs
-        + column as usize * workers.channels as usize
-        + channel as usize;
+        + (column as usize * workers.channels as usize + channel as usize) * EACH;
     let end = (rows[1] - rows[0] - 1) * STRIDE as u32 + SIZE as u32;
     let open = const { SIZE.div_ceil(STRIDE) };
     let period = const { SIZE.div_ceil(STRIDE) * STRIDE };
-    let mut sums = [0.0; OPEN];
+    let mut sums = [[0.0; 2]; OPEN];
     let mut base = 0;
     while base < end {
         unrolled!(R in [0 1 2 3 4 5 6 7] {
             let row = base + R as u32;
             if R < period && row < end {
                 let at = begin.wrapping_add(row as usize * line);
-                let mut across = 0.0;
+                let mut across = [0.0; 2];
                 unrolled!(J in [0 1 2 3 4 5 6] {
                     if J < SIZE {
-                        let inside = top.wrapping_add(row) < below[J];
-                        // SAFETY: in the image where it is loaded.
-                        let value = unsafe { x.load_if(inside, at.wrapping_add(J * pixel), zero) }.to_f32();
-                        across = float::fma(weights.by_x[J], value, across);
+                        let (inside, at) = (top.wrapping_add(row) < below[J], at.wrapping_add(J * pixel));
+                        // SAFETY: in the image where it is loaded; of two channels the first is even.
+                        let values = unsafe {
+                            if EACH == 2 {
+                                from.load2_if(inside, at, Vec2::splat(zero)).map(T::to_f32).to_array()
+                            } else {
+                                [from.load_if(inside, at, zero).to_f32(), 0.0]
+                            }
+                        };
+                        unrolled!(K in [0 1] {
+                            if K < EACH { across[K] = float::fma(weights[K].by_x[J], values[K], across[K]); }
+                        });
                     }
                 });
                 unrolled!(O in [0 1 2 3 4] {
                     if O < open {
                         // The row of the window whose turn this sum is.
                         let i = (R + period - STRIDE * O) % period;
-                        if i < SIZE {
-                            sums[O] = float::fma(weights.by_y[i], across, if i == 0 { 0.0 } else { sums[O] });
-                        }
+                        unrolled!(K in [0 1] {
+                            if K < EACH && i < SIZE {
+                                let sum = if i == 0 { 0.0 } else { sums[O][K] };
+                                sums[O][K] = float::fma(weights[K].by_y[i], across[K], sum);
+                            }
+                        });
                         // Of windows that are open at the first row, but begin before it, no row is the last.
                         if i + 1 == SIZE && row + 1 >= SIZE as u32 {
                             let done = (row + 1 - SIZE as u32) / STRIDE as u32;
-                            // SAFETY: an output of this thread's.
-                            unsafe { y.store(output + done as usize * outputs, T::from_f32(sums[O])) };
+                            let at = output + done as usize * outputs;
+                            // SAFETY: outputs of this thread's.
+                            unsafe {
+                                if EACH == 2 && beta == 0.0 {
+                                    to.store2(at, Vec2::from(sums[O].map(T::from_f32)));
+                                } else {
+                                    unrolled!(K in [0 1] { if K < EACH { put(to, at + K, sums[O][K], beta); } });
+                                }
+                            }
                         }
                     }
                 });
@@ -296,7 +340,7 @@ pub unsafe fn gaussian_pool_forward_channels<T: Storage, const SIZE: usize, cons
     instances(
         T = [f32, f16, bf16],
         (SIZE, STRIDE, PHASE) = [
-            (2, 2, 0), (3, 2, 0), (3, 2, 1), (5, 2, 0), (7, 2, 1), (3, 1, 0), (5, 1, 0), (4, 4, 0), (3, 3, 0),
+            (2, 2, 0), (3, 2, 0), (3, 2, 1), (5, 2, 0), (7, 2, 1), (4, 4, 0), (3, 3, 0),
         ]
     )
 )]

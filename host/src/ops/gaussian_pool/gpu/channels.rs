@@ -11,6 +11,7 @@ use kernels::window::{Nhwc, Window};
 use super::super::plan::Plan;
 use super::super::{Backward, Forward};
 use super::patches::window;
+use super::vectors::turned;
 use super::{sum_parameters, tables, weights};
 use crate::Layout::ChannelsLast;
 use crate::device::{Gpu, for_storage};
@@ -59,8 +60,32 @@ pub(super) fn backward(plan: &Plan, geometry: &Geometry, dtype: DType, learnt: b
     if several && slides || !several && !(learnt && window.size[0] > 3) {
         return None;
     }
+    if !learnt && window.stride == [1; 2] {
+        // Pooling of `dy` by the window turned round.
+        let window = turned(window);
+        let workers = Workers::forward(&window, geometry.sets, 1)?;
+        return Some(ChannelsPlan { window, workers });
+    }
     let workers = Workers::backward(&window, geometry.sets)?;
     Some(ChannelsPlan { window, workers })
+}
+
+/// Launches [`GaussianPoolForwardChannels`] of windows of this size and distance with these fields.
+macro_rules! launch_forward {
+    ($gpu:ident, $s:ty, $window:ident, $workers:ident, ($size:literal, $stride:literal), $fields:tt) => {
+        if $workers.each() == 2 {
+            launch_forward!(@ $gpu, $s, $workers, ($size, $stride, 2), $fields)
+        } else {
+            launch_forward!(@ $gpu, $s, $workers, ($size, $stride, 1), $fields)
+        }
+    };
+    (@ $gpu:ident, $s:ty, $workers:ident, ($size:literal, $stride:literal, $each:literal), { $($fields:tt)* }) => {{
+        let launch = GaussianPoolForwardChannels::<$s, $size, $stride, $each> { $($fields)* };
+        // SAFETY: the tensors have the shapes and the layout that the window was made of, which is such; the tables were just written for it,
+        // and have one case; the blocks are the workers', of its outputs and as many channels a thread. Memory begins at multiples of 16
+        // bytes.
+        unsafe { $gpu.launch(LaunchDims::new($workers.blocks(), CHANNELS_BLOCK), launch) }
+    }};
 }
 
 impl<T: Real> Forward<'_, T> {
@@ -76,13 +101,11 @@ impl<T: Real> Forward<'_, T> {
         for_storage!(T as S, op, "x", gpu, {
             let (x, y) = (self.x.gpu::<S>(op, "x")?, self.y.gpu_mut::<S>(op, "y")?);
             macro_rules! run {
-                ($size:literal, $stride:literal) => {{
-                    type Kernel<'a, S> = GaussianPoolForwardChannels<'a, S, $size, $stride>;
-                    let launch = Kernel::<S> { x, weights_y, weights_x, y, window, workers };
-                    // SAFETY: `x` and `y` have the shapes and the layout that the window was made of, which is such; the tables were just
-                    // written for it, and have one case; the blocks are the workers', of its outputs.
-                    unsafe { gpu.launch(LaunchDims::new(workers.blocks(), CHANNELS_BLOCK), launch) }
-                }};
+                ($size:literal, $stride:literal) => {
+                    launch_forward!(gpu, S, window, workers, ($size, $stride), {
+                        from: x, weights_y, weights_x, to: y, beta: 0.0, turned: 0, window, workers
+                    })
+                };
             }
             match (window.size[0], window.stride[0]) {
                 (2, _) => run!(2, 2),
@@ -98,17 +121,17 @@ impl<T: Real> Forward<'_, T> {
     }
 }
 
-/// Runs `$run` with a window's size, its stride and what is left of its padding by that.
+/// Runs `$run` with a window's size, its stride and what is left of its padding by that, or `$apart` with the size of windows that are one apart.
 macro_rules! for_cells {
-    ($window:ident, $run:ident) => {
+    ($window:ident, $run:ident, $apart:ident) => {
         match ($window.size[0], $window.stride[0], $window.padding[0] % $window.stride[0]) {
             (2, ..) => $run!(2, 2, 0),
-            (3, 1, _) => $run!(3, 1, 0),
+            (3, 1, _) => $apart!(3),
             (3, 2, 0) => $run!(3, 2, 0),
             (3, 2, _) => $run!(3, 2, 1),
             (3, ..) => $run!(3, 3, 0),
             (4, ..) => $run!(4, 4, 0),
-            (5, 1, _) => $run!(5, 1, 0),
+            (5, 1, _) => $apart!(5),
             (5, ..) => $run!(5, 2, 0),
             _ => $run!(7, 2, 1),
         }
@@ -156,7 +179,12 @@ impl<T: Real> Backward<'_, T> {
                         unsafe { gpu.launch(dims, launch) }
                     }};
                 }
-                for_cells!(window, run)
+                macro_rules! apart {
+                    ($size:literal) => {
+                        run!($size, 1, 0)
+                    };
+                }
+                for_cells!(window, run, apart)
             } else if let Some(dx) = dx {
                 macro_rules! run {
                     ($size:literal, $stride:literal, $phase:literal) => {{
@@ -166,7 +194,14 @@ impl<T: Real> Backward<'_, T> {
                         unsafe { gpu.launch(dims, launch) }
                     }};
                 }
-                for_cells!(window, run)
+                macro_rules! apart {
+                    ($size:literal) => {
+                        launch_forward!(gpu, S, window, workers, ($size, 1), {
+                            from: dy, weights_y, weights_x, to: dx, beta, turned: 1, window, workers
+                        })
+                    };
+                }
+                for_cells!(window, run, apart)
             } else {
                 Ok(())
             }
