@@ -36,7 +36,7 @@ const INPUT_SIZES: [(u32, u32, u32, bool); 5] =
     [(5, 2, 0, false), (7, 2, 1, false), (4, 4, 0, false), (4, 4, 0, true), (3, 3, 0, false)];
 
 /// Blocks that a multiprocessor has room for, at least: as many as leave a thread the registers for its sums, and for the rows that it keeps.
-pub const fn min_blocks(size: u32, fours: bool) -> u32 {
+pub const fn min_blocks(size: usize, fours: bool) -> u32 {
     match (size, fours) {
         (2, _) => 4,
         (3, _) | (4, true) => 3,
@@ -81,7 +81,7 @@ pub const fn by_fours(window: &Window<Nchw>) -> bool {
 /// series of them; there is shared memory for the [weights and their derivatives](Sets::bytes_with_derivatives) and the plan's.
 #[kernel(
     max_threads = band::THREADS,
-    min_blocks = min_blocks(SIZE as u32, FOURS),
+    min_blocks = min_blocks(SIZE, FOURS),
     instances(
         T = [f32, f16, bf16],
         (SIZE, STRIDE, PHASE, FOURS) = [

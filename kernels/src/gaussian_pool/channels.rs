@@ -50,7 +50,7 @@ const fn forward_blocks(size: usize, each: usize) -> u32 {
 
 /// The same backward: as many as leave a thread the registers for its sums, and for the rows that it keeps. Loads are what threads wait for: of 5×5 windows
 /// two apart learnt gradients take 0.69 of the time with three blocks instead of two, on an H200.
-pub const fn blocks_at_once(size: u32, stride: u32, learnt: bool) -> u32 {
+pub const fn blocks_at_once(size: usize, stride: usize, learnt: bool) -> u32 {
     match (size, stride, learnt) {
         (7, _, true) | (5, 1, true) => 2,
         (5, _, true) | (7, ..) | (5, 1, _) => 3,
@@ -59,7 +59,7 @@ pub const fn blocks_at_once(size: u32, stride: u32, learnt: bool) -> u32 {
 }
 
 /// Of these as many as kernels are compiled for. Older GPUs' code spills with as many as newer ones'.
-const fn min_blocks(size: u32, stride: u32, learnt: bool) -> u32 {
+const fn min_blocks(size: usize, stride: usize, learnt: bool) -> u32 {
     blocks_at_once(size, stride, learnt) - if cfg!(target_feature = "sm_90") || !learnt { 0 } else { 1 }
 }
 
@@ -336,7 +336,7 @@ pub unsafe fn gaussian_pool_forward_channels<T: Storage, const SIZE: usize, cons
 /// As [`gaussian_pool_forward_channels`]'s, of `dy` and `dx`, with one Gaussian a map; `workers` are of the cells of the window's inputs.
 #[kernel(
     block = CHANNELS_BLOCK,
-    min_blocks = min_blocks(SIZE as u32, STRIDE as u32, false),
+    min_blocks = min_blocks(SIZE, STRIDE, false),
     instances(
         T = [f32, f16, bf16],
         (SIZE, STRIDE, PHASE) = [
@@ -380,7 +380,7 @@ pub unsafe fn gaussian_pool_backward_channels<
 /// group of channels.
 #[kernel(
     block = CHANNELS_BLOCK,
-    min_blocks = min_blocks(SIZE as u32, STRIDE as u32, true),
+    min_blocks = min_blocks(SIZE, STRIDE, true),
     instances(
         T = [f32, f16, bf16],
         (SIZE, STRIDE, PHASE) = [

@@ -135,7 +135,9 @@ impl<const SIZE: usize> Table<SIZE> {
         let gaussian = self.first_plane * kernels + vector / WEIGHTS;
         let gaussian = gaussian - by_total.divide(gaussian) * total;
         // SAFETY: the caller's.
-        unsafe { Shape::load_if(vector < self.vectors(), parameters, gaussian, vector % WEIGHTS == 0, variances) }
+        unsafe {
+            Shape::load_if(vector < self.vectors(), parameters, gaussian, vector.is_multiple_of(WEIGHTS), variances)
+        }
     }
 
     /// Vectors of weights of the block.

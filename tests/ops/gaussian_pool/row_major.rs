@@ -132,7 +132,8 @@ pub(super) fn many_elements() -> Vec<Trial> {
     ];
     let alone = list.map(|(x, window)| (x, window, Layout::RowMajor, true));
     let of_blocks = of_blocks.into_iter().enumerate().flat_map(|(i, (x, window))| {
-        [Layout::RowMajor, Layout::ChannelsLast].map(|layout| (x, window, layout, (i + layout as usize) % 2 == 0))
+        [Layout::RowMajor, Layout::ChannelsLast]
+            .map(|layout| (x, window, layout, (i + layout as usize).is_multiple_of(2)))
     });
     let trial = |(i, (x, window, layout, shared)): (usize, ([usize; 4], Window, Layout, bool))| {
         let normalize = Normalize::Window;

@@ -56,7 +56,7 @@ impl<T: Real> Backward<'_, T> {
         }
         let series = Series::new(&bands);
         // Blocks that share a Gaussian take bands one after another, each as many.
-        let most_threads = min_blocks(window.size[0], by_fours(&window)) * band::THREADS;
+        let most_threads = min_blocks(window.size[0] as usize, by_fours(&window)) * band::THREADS;
         let of_multiprocessor = (most_threads / launch.block[0]).min(SHARED_OF_MULTIPROCESSOR / (shared + OF_BLOCK));
         let at_once = if gpu.is_emulated() { EMULATED_BLOCKS } else { MULTIPROCESSORS * of_multiprocessor };
         let each = if sets.is_one() { series.count().div_ceil(at_once) } else { 1 };

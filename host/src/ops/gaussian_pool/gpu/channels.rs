@@ -53,11 +53,11 @@ pub(super) fn forward(plan: &Plan, geometry: &Geometry) -> Option<ChannelsPlan> 
 /// gradients are asked for.
 pub(super) fn backward(plan: &Plan, geometry: &Geometry, dtype: DType, learnt: bool) -> Option<ChannelsPlan> {
     let window = of(plan, geometry).filter(|_| geometry.kernels == 1)?;
-    let several = geometry.sets > 1;
     // Of many elements of f32 these windows are faster by sliding.
     let slide = (window.size[0], window.stride[0]) == (3, 2) && dtype == DType::F32;
     let slides = learnt && slide && elements(&window, window.input) >= MANY;
-    if several && slides || !several && !(learnt && window.size[0] > 3) {
+    let faster = if geometry.sets > 1 { !slides } else { learnt && window.size[0] > 3 };
+    if !faster {
         return None;
     }
     if !learnt && window.stride == [1; 2] {
@@ -146,7 +146,7 @@ impl<T: Real> Backward<'_, T> {
         let learnt = self.dmean.is_some() || self.dvar.is_some();
         let entry = if learnt { DERIVATIVES_ENTRY } else { 1 };
         let [table_y, table_x] = tables(plan, entry);
-        let at_once = MULTIPROCESSORS * blocks_at_once(window.size[0], window.stride[0], true);
+        let at_once = MULTIPROCESSORS * blocks_at_once(window.size[0] as usize, window.stride[0] as usize, true);
         let blocks = if learnt {
             workers.blocks_that_stay(if gpu.is_emulated() { EMULATED_BLOCKS } else { at_once })
         } else {
