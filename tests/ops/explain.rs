@@ -183,7 +183,7 @@ fn says_once() -> Outcome {
          outputs are few"
             .to_owned(),
         format!("gaussian_pool_forward_bands_f32_3 grid 1 block 64 shared 2000 bytes: {bands}"),
-        format!("gaussian_pool_backward_bands_f32_3_1 grid 1 block 32 shared 2592 bytes: {bands}"),
+        format!("gaussian_pool_backward_bands_f32_3_1 grid 1 block 32 shared 2624 bytes: {bands}"),
         format!(
             "gaussian_pool_forward_strips_f32_2 grid 1 block 224 shared 4704 bytes: {gaussian}: {by_strips}: {cut_off}"
         ),
