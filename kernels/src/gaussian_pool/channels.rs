@@ -2,7 +2,7 @@
 //! share or that each has: by a thread a channel, straight from memory.
 //!
 //! A block has some neighbouring channels, and for each of these as many threads, its workers. A worker takes a run of outputs below each other, or
-//! backward of [cells](super::cell) of inputs, and the next one the run beside it: what their windows share is in the cache. Neighbouring lanes load
+//! backward of cells of inputs, and the next one the run beside it: what their windows share is in the cache. Neighbouring lanes load
 //! neighbouring channels.
 //!
 //! Forward, a row of inputs is summed along x once, and added to the windows that are open, which come round. Backward, a thread keeps the rows of `dy`
