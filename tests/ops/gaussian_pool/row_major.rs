@@ -119,6 +119,10 @@ pub(super) fn many_elements() -> Vec<Trial> {
         ([8, 64, 37, 44], window(7, 2, 3)),
         ([8, 64, 35, 37], window(7, 2, 3)),
         ([8, 64, 37, 44], window(11, 2, 5)),
+        // Rows of which a block has as much shared memory as it may.
+        ([1, 4, 96, 1024], window(5, 2, 0)),
+        ([1, 4, 64, 2048], window(7, 2, 3)),
+        ([1, 2, 64, 1500], window(3, 1, 1)),
     ];
     // Blocks that take several bands or runs one after another, in both layouts, of a Gaussian that is shared and of one for each channel.
     let of_blocks = [

@@ -26,8 +26,9 @@ pub(super) struct AllGradientsPlan {
 /// Multiprocessors of an H200, and bytes of shared memory that one of an A100 has for blocks, about: for so many blocks are as many as work at a time.
 const MULTIPROCESSORS: u32 = 132;
 const SHARED_OF_MULTIPROCESSOR: u32 = 160 * 1024;
-/// Bytes of shared memory of a block for its threads' sums, and what it takes in any case.
-const OF_BLOCK: u32 = band::THREADS * SUMS_PER_GAUSSIAN * 4 + 1024;
+/// Bytes of shared memory of a block for its threads' sums, beside what a launch asks for, and what it takes in any case.
+const OF_SUMS: u32 = band::THREADS * SUMS_PER_GAUSSIAN * 4;
+const OF_BLOCK: u32 = 1024;
 /// Bytes of a row that are few vectors.
 const FEW_VECTORS: usize = 128;
 /// Blocks of the emulated grid, so that small images have several bands for each.
@@ -51,13 +52,14 @@ impl<T: Real> Backward<'_, T> {
         }
         let (bands, launch) = Choice::LearntCells.of(&window, &[T::DTYPE.size()])?;
         let shared = launch.shared + sets.bytes_with_derivatives(&bands, window.size[0]);
-        if shared > MOST_SHARED {
+        if shared + OF_SUMS > MOST_SHARED {
             return None;
         }
         let series = Series::new(&bands);
         // Blocks that share a Gaussian take bands one after another, each as many.
         let most_threads = min_blocks(window.size[0] as usize, by_fours(&window)) * band::THREADS;
-        let of_multiprocessor = (most_threads / launch.block[0]).min(SHARED_OF_MULTIPROCESSOR / (shared + OF_BLOCK));
+        let of_multiprocessor =
+            (most_threads / launch.block[0]).min(SHARED_OF_MULTIPROCESSOR / (shared + OF_SUMS + OF_BLOCK));
         let at_once = if gpu.is_emulated() { EMULATED_BLOCKS } else { MULTIPROCESSORS * of_multiprocessor };
         let each = if sets.is_one() { series.count().div_ceil(at_once) } else { 1 };
         let launch = BandLaunch { grid: [series.count().div_ceil(each), 1, 1], shared, ..launch };
