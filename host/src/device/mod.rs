@@ -15,6 +15,7 @@ pub use allocator::{Allocator, Foreign, Request};
 pub use convert::accumulate;
 pub(crate) use convert::{accumulate_all, rounding, widened};
 pub use cpu::Cpu;
+pub(crate) use gpu::SHARED_WITHOUT_ASKING;
 pub use gpu::{Gpu, GpuBuffer, GpuOptions, GpuSlice, GpuSliceMut, Graph, KernelModule, Mark, Workspace, tiles};
 pub use tasks::{Threads, run_on};
 

@@ -20,6 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use cuda_std::launch::{BufferArg, DeviceMemory, Launch, LaunchArguments, LaunchDims, MemorySpace};
 
 use self::backend::Backend;
+pub(crate) use self::card::SHARED_WITHOUT_ASKING;
 pub use self::graph::Graph;
 use self::graph::{Pool, Recording};
 use self::memory::{Allocation, Origin};

@@ -33,6 +33,7 @@ use kernels::gaussian_pool::{
 };
 
 use self::row_major::RowMajorPlan;
+use self::runs_learnt::RunsPlan;
 use super::plan::{self, Plan};
 use super::{Backward, Forward, columns};
 use crate::Layout::{ChannelsLast, RowMajor};
@@ -191,7 +192,10 @@ impl<T: Real> OnGpu for Backward<'_, T> {
         if let Some(channels) = channels::backward(plan, &geometry, T::DTYPE, parameters) {
             return self.by_channels(gpu, geometry, channels);
         }
-        if let Some(all_gradients) = self.plan_all_gradients(gpu, &geometry) {
+        let runs = self.plan_runs_learnt(gpu, &geometry);
+        if !runs.as_ref().is_some_and(RunsPlan::has_short_rows::<T>)
+            && let Some(all_gradients) = self.plan_all_gradients(gpu, &geometry)
+        {
             return self.by_all_gradients(gpu, geometry, all_gradients);
         }
         if let Some(columns) = self.plan_columns(&geometry) {
@@ -200,7 +204,7 @@ impl<T: Real> OnGpu for Backward<'_, T> {
         if !parameters && let Some(by_meshes) = meshes::backward(plan, &geometry, T::DTYPE) {
             return self.by_meshes(gpu, geometry, by_meshes);
         }
-        if let Some(runs) = self.plan_runs_learnt(gpu, &geometry) {
+        if let Some(runs) = runs {
             return self.by_runs_learnt(gpu, geometry, runs);
         }
         if let Some(correlate) = self.plan_correlate(gpu, &geometry) {
@@ -290,6 +294,13 @@ impl<T: Real> Backward<'_, T> {
         }
         Ok(self)
     }
+}
+
+/// Blocks that work at a time, about, of so many a multiprocessor, for kernels whose blocks take one part of the work after another. As an H200 has them:
+/// what is summed in another order has other bits. On the emulated grid few, so that small images have several parts for each.
+fn at_once(gpu: &Gpu, of_multiprocessor: u32) -> u32 {
+    const MULTIPROCESSORS: u32 = 132;
+    if gpu.is_emulated() { 3 } else { MULTIPROCESSORS * of_multiprocessor }
 }
 
 /// Says of launches, until what is returned is dropped, what window they are for and why by these kernels.

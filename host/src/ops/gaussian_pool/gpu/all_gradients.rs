@@ -8,9 +8,9 @@ use kernels::gaussian_pool::{Geometry, SUMS_PER_GAUSSIAN};
 use kernels::window::{Nchw, Window};
 
 use super::super::Backward;
-use super::row_major::{MOST_SHARED, of};
-use super::sum_parameters;
-use crate::device::{Gpu, for_storage};
+use super::row_major::of;
+use super::{at_once, sum_parameters};
+use crate::device::{Gpu, SHARED_WITHOUT_ASKING, for_storage};
 use crate::ops::window::{Choice, band_dims};
 use crate::{Real, Result};
 
@@ -23,16 +23,11 @@ pub(super) struct AllGradientsPlan {
     launch: BandLaunch,
 }
 
-/// Multiprocessors of an H200, and bytes of shared memory that one of an A100 has for blocks, about: for so many blocks are as many as work at a time.
-const MULTIPROCESSORS: u32 = 132;
+/// Bytes of shared memory that a multiprocessor of an A100 has for blocks, about.
 const SHARED_OF_MULTIPROCESSOR: u32 = 160 * 1024;
 /// Bytes of shared memory of a block for its threads' sums, beside what a launch asks for, and what it takes in any case.
 const OF_SUMS: u32 = band::THREADS * SUMS_PER_GAUSSIAN * 4;
 const OF_BLOCK: u32 = 1024;
-/// Bytes of a row that are few vectors.
-const FEW_VECTORS: usize = 128;
-/// Blocks of the emulated grid, so that small images have several bands for each.
-const EMULATED_BLOCKS: u32 = 3;
 
 const WHY: &str =
     "all gradients by bands of rows, for windows of a size compiled in and weights that are the same everywhere";
@@ -44,15 +39,9 @@ impl<T: Real> Backward<'_, T> {
             return None;
         }
         let (window, sets) = of(&self.plan, geometry)?;
-        // Of rows of few vectors runs of these are faster.
-        let short =
-            window.input[1] as usize * T::DTYPE.size() <= FEW_VECTORS && self.plan_runs_learnt(gpu, geometry).is_some();
-        if short {
-            return None;
-        }
         let (bands, launch) = Choice::LearntCells.of(&window, &[T::DTYPE.size()])?;
         let shared = launch.shared + sets.bytes_with_derivatives(&bands, window.size[0]);
-        if shared + OF_SUMS > MOST_SHARED {
+        if shared + OF_SUMS > SHARED_WITHOUT_ASKING {
             return None;
         }
         let series = Series::new(&bands);
@@ -60,8 +49,7 @@ impl<T: Real> Backward<'_, T> {
         let most_threads = min_blocks(window.size[0] as usize, by_fours(&window)) * band::THREADS;
         let of_multiprocessor =
             (most_threads / launch.block[0]).min(SHARED_OF_MULTIPROCESSOR / (shared + OF_SUMS + OF_BLOCK));
-        let at_once = if gpu.is_emulated() { EMULATED_BLOCKS } else { MULTIPROCESSORS * of_multiprocessor };
-        let each = if sets.is_one() { series.count().div_ceil(at_once) } else { 1 };
+        let each = if sets.is_one() { series.count().div_ceil(at_once(gpu, of_multiprocessor)) } else { 1 };
         let launch = BandLaunch { grid: [series.count().div_ceil(each), 1, 1], shared, ..launch };
         Some(AllGradientsPlan { window, sets, bands, series, launch })
     }

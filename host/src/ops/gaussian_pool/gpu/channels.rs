@@ -12,7 +12,7 @@ use super::super::plan::Plan;
 use super::super::{Backward, Forward};
 use super::patches::window;
 use super::vectors::turned;
-use super::{sum_parameters, tables, weights};
+use super::{at_once, sum_parameters, tables, weights};
 use crate::Layout::ChannelsLast;
 use crate::device::{Gpu, for_storage};
 use crate::ops::window::elements;
@@ -24,12 +24,8 @@ pub(super) struct ChannelsPlan {
     workers: Workers,
 }
 
-/// Multiprocessors of an H200: there are as many blocks that take a run after another as work at a time.
-const MULTIPROCESSORS: u32 = 132;
 /// Elements of all channels from which on sliding is faster where it can be.
 const MANY: u64 = 1 << 25;
-/// Blocks of the emulated grid, so that small images have several runs for each thread.
-const EMULATED_BLOCKS: u32 = 2;
 
 const WHY: &str = "by a thread a channel, for windows of a size compiled in and weights that are the same everywhere";
 
@@ -72,7 +68,7 @@ pub(super) fn backward(plan: &Plan, geometry: &Geometry, dtype: DType, learnt: b
 
 /// Launches [`GaussianPoolForwardChannels`] of windows of this size and distance with these fields.
 macro_rules! launch_forward {
-    ($gpu:ident, $s:ty, $window:ident, $workers:ident, ($size:literal, $stride:literal), $fields:tt) => {
+    ($gpu:ident, $s:ty, $workers:ident, ($size:literal, $stride:literal), $fields:tt) => {
         if $workers.each() == 2 {
             launch_forward!(@ $gpu, $s, $workers, ($size, $stride, 2), $fields)
         } else {
@@ -102,7 +98,7 @@ impl<T: Real> Forward<'_, T> {
             let (x, y) = (self.x.gpu::<S>(op, "x")?, self.y.gpu_mut::<S>(op, "y")?);
             macro_rules! run {
                 ($size:literal, $stride:literal) => {
-                    launch_forward!(gpu, S, window, workers, ($size, $stride), {
+                    launch_forward!(gpu, S, workers, ($size, $stride), {
                         from: x, weights_y, weights_x, to: y, beta: 0.0, turned: 0, window, workers
                     })
                 };
@@ -146,12 +142,8 @@ impl<T: Real> Backward<'_, T> {
         let learnt = self.dmean.is_some() || self.dvar.is_some();
         let entry = if learnt { DERIVATIVES_ENTRY } else { 1 };
         let [table_y, table_x] = tables(plan, entry);
-        let at_once = MULTIPROCESSORS * blocks_at_once(window.size[0] as usize, window.stride[0] as usize, true);
-        let blocks = if learnt {
-            workers.blocks_that_stay(if gpu.is_emulated() { EMULATED_BLOCKS } else { at_once })
-        } else {
-            workers.blocks()
-        };
+        let of_multiprocessor = blocks_at_once(window.size[0] as usize, window.stride[0] as usize, true);
+        let blocks = if learnt { workers.blocks_that_stay(at_once(gpu, of_multiprocessor)) } else { workers.blocks() };
         // Sums of one Gaussian, which is all there is, of each block; or of the channels', of each block of a group of channels.
         let parts = if plan.sets == 1 { blocks } else { blocks / workers.groups() * geometry.sets };
         let room = if learnt { parts as usize * SUMS_PER_GAUSSIAN as usize } else { 0 };
@@ -196,7 +188,7 @@ impl<T: Real> Backward<'_, T> {
                 }
                 macro_rules! apart {
                     ($size:literal) => {
-                        launch_forward!(gpu, S, window, workers, ($size, 1), {
+                        launch_forward!(gpu, S, workers, ($size, 1), {
                             from: dy, weights_y, weights_x, to: dx, beta, turned: 1, window, workers
                         })
                     };

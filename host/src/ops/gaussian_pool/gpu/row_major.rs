@@ -19,7 +19,7 @@ use super::lanes;
 use super::meshes::window;
 use super::patches::for_size;
 use crate::Layout::RowMajor;
-use crate::device::{Gpu, for_half, for_storage};
+use crate::device::{Gpu, SHARED_WITHOUT_ASKING, for_half, for_storage};
 use crate::ops::window::{Choice, band_dims, elements};
 use crate::{DType, Real, Result};
 
@@ -67,8 +67,6 @@ const MANY_OUTPUTS: u64 = 1 << 21;
 const LITTLE: u64 = 1 << 19;
 /// The same of 3×3 windows one apart in 16 bits, for which there is a kernel by runs of rows.
 const LITTLE_OF_RUNS: u64 = 1 << 24;
-/// Bytes of shared memory of a block, at most: what needs no leave of the driver.
-pub(super) const MOST_SHARED: u32 = 48 * 1024;
 
 /// The plan of the forward pass, if there is a kernel that is faster than others.
 pub(super) fn forward(gpu: &Gpu, plan: &Plan, geometry: &Geometry, dtype: DType) -> Option<RowMajorPlan<ForwardWay>> {
@@ -150,7 +148,7 @@ pub(super) fn of(plan: &Plan, geometry: &Geometry) -> Option<(Window<Nchw>, Sets
 /// The launch with shared memory for the weights, if there is so much.
 fn with_room((bands, launch): (Bands, BandLaunch), sets: &Sets, window: &Window<Nchw>) -> Option<(Bands, BandLaunch)> {
     let shared = launch.shared + sets.bytes(&bands, window.size[0]);
-    (shared <= MOST_SHARED).then_some((bands, BandLaunch { shared, ..launch }))
+    (shared <= SHARED_WITHOUT_ASKING).then_some((bands, BandLaunch { shared, ..launch }))
 }
 
 /// So many, from which on a kernel is faster than others; on the emulated grid any.

@@ -21,6 +21,16 @@ pub(super) struct RunsPlan {
     rows: bool,
 }
 
+/// Bytes of a row of few vectors.
+const FEW_VECTORS: u32 = 128;
+
+impl RunsPlan {
+    /// Whether these are row-major images of so short rows that no other kernel is faster.
+    pub(super) fn has_short_rows<T: Real>(&self) -> bool {
+        self.rows && self.window.channels * T::DTYPE.size() as u32 <= FEW_VECTORS
+    }
+}
+
 const WHY: &str =
     "all gradients by runs of inputs below each other, of a size compiled in and 16 bytes of channels or columns";
 
