@@ -30,7 +30,7 @@ const fn min_blocks(size: usize, stride: usize, learnt: bool) -> u32 {
 /// leave `PHASE` by that.
 ///
 /// # Safety
-/// As [`gaussian_pool_forward_channels`]'s, of `dy` and `dx`, with one Gaussian a map; `workers` are of the cells of the window's inputs.
+/// As [`gaussian_pool_forward_channels`](super::gaussian_pool_forward_channels)'s, of `dy` and `dx`, with one Gaussian a map; `workers` are of the cells of the window's inputs.
 #[kernel(
     block = CHANNELS_BLOCK,
     min_blocks = min_blocks(SIZE, STRIDE, false),
