@@ -19,6 +19,7 @@ mod huge;
 mod lanes;
 mod large;
 mod lines;
+mod matrices;
 mod meshes;
 mod nan;
 mod oracle;
@@ -197,6 +198,7 @@ fn gpu_cases() -> Vec<Case> {
         elements::sevens(),
         row_major::cases(),
         row_major::several(),
+        matrices::cases(),
     ];
     [vec![listed], of_kernels.into()].concat().concat()
 }

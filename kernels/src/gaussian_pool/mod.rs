@@ -6,7 +6,7 @@
 //! Planes that follow each other and share one Gaussian go by [`quads`], [`squares`] or [`bands`] where windows are of 2×2 or 3×3 two apart, and
 //! by [`falling`] where they are of other few known sizes one or two apart. Others go forward by
 //! [`direct`] where windows are small and of a known size, and by [`apart`] where
-//! others do not overlap; backward by [`meshes`], or with the parameters' gradients by [`planes`], where windows of a few known sizes
+//! others do not overlap; in 16 bits, where windows are larger and two apart, by [`matrices`]; backward by [`meshes`], or with the parameters' gradients by [`planes`], where windows of a few known sizes
 //! are three apart; by [`lanes`] where windows are of a few known sizes and most lanes of a warp have work; else by
 //! [`strips`] where these can take them. Channels that are neighbours go by [`patches`] where windows are small and they share
 //! one Gaussian, by [`staged`] where they share one or three Gaussians of a large known size, by
@@ -57,6 +57,7 @@ pub mod global;
 pub mod lanes;
 pub mod large;
 pub mod lines;
+pub mod matrices;
 pub mod meshes;
 mod parameters;
 pub mod patches;

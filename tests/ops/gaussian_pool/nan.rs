@@ -4,7 +4,7 @@ use ferrolayer::ops::Window;
 use ferrolayer::ops::gaussian_pool::{self, Normalize};
 use ferrolayer::{Device, Out, Real, Tensor, bf16, f16};
 
-use super::{Case, Inputs, LAYOUTS, run, staged};
+use super::{Case, Inputs, LAYOUTS, matrices, run, staged};
 use crate::support::*;
 
 /// A NaN or an infinity reaches the windows of its plane that cover it, and no others; likewise backwards.
@@ -23,7 +23,7 @@ pub(super) fn stays_in_its_windows(device: &Device) -> Outcome {
         }
     }
     // Tensor cores multiply with zeros what a window does not cover.
-    staged::nan_cases().into_iter().try_for_each(|case| {
+    staged::nan_cases().into_iter().chain(matrices::nan_cases()).try_for_each(|case| {
         stays_in_windows::<f16>(device, &case)?;
         stays_in_windows::<bf16>(device, &case)
     })

@@ -10,6 +10,7 @@ mod few;
 mod global;
 mod lanes;
 mod large;
+mod matrices;
 mod meshes;
 mod patches;
 mod planes;
@@ -83,6 +84,9 @@ impl<T: Real> OnGpu for Forward<'_, T> {
             && let Some(elements) = elements::forward(plan, &geometry, T::DTYPE)
         {
             return self.elements(gpu, geometry, elements);
+        }
+        if let Some(by_matrices) = matrices::forward(gpu, plan, &geometry, T::DTYPE) {
+            return self.by_matrices(gpu, geometry, by_matrices);
         }
         if let Some(row_major) = row_major {
             return self.row_major(gpu, row_major);
@@ -179,6 +183,9 @@ impl<T: Real> OnGpu for Backward<'_, T> {
         }
         if writes && let Some(by_patches) = patches::backward(plan, &geometry, T::DTYPE) {
             return self.by_patches(gpu, by_patches);
+        }
+        if writes && let Some(by_matrices) = matrices::backward(gpu, plan, &geometry, T::DTYPE) {
+            return self.by_matrices(gpu, geometry, by_matrices);
         }
         if let Some(row_major) = row_major {
             return self.row_major(gpu, row_major);
