@@ -12,12 +12,12 @@ use super::Case;
 pub(super) fn cases() -> Vec<Case> {
     let window = |size, padding| Window::new(size).stride([2; 2]).padding(padding);
     let list = [
-        ([1, 3, 37, 76], window([11, 11], [0, 0])),
-        ([2, 2, 36, 44], window([5, 5], [2, 2])),
+        ([1, 3, 37, 80], window([11, 11], [0, 0])),
+        ([2, 2, 36, 40], window([5, 5], [2, 2])),
         ([1, 3, 21, 64], window([7, 7], [3, 3])),
-        ([1, 1, 150, 132], window([11, 11], [5, 5])),
-        ([2, 1, 18, 60], window([15, 15], [7, 7])),
-        ([1, 2, 40, 68], window([9, 6], [4, 3])),
+        ([1, 1, 150, 136], window([11, 11], [5, 5])),
+        ([2, 1, 18, 56], window([15, 15], [7, 7])),
+        ([1, 2, 40, 72], window([9, 6], [4, 3])),
         ([1, 2, 33, 56], window([2, 13], [1, 6]).ceil_mode(true)),
         ([3, 1, 16, 48], window([8, 5], [3, 1]).ceil_mode(true)),
         ([1, 4, 19, 200], window([11, 15], [1, 0])),
@@ -34,7 +34,7 @@ pub(super) fn cases() -> Vec<Case> {
 
 /// Small ones, with one Gaussian and with three.
 pub(super) fn nan_cases() -> Vec<Case> {
-    let (x, layout, normalize) = ([1, 2, 23, 44], Layout::RowMajor, Normalize::Window);
+    let (x, layout, normalize) = ([1, 2, 23, 48], Layout::RowMajor, Normalize::Window);
     [(1, [2, 1]), (3, [5, 4])]
         .map(|(kernels, padding)| {
             let window = Window::new([11; 2]).stride([2; 2]).padding(padding);

@@ -373,11 +373,24 @@ impl Maps {
                     let beside = I as u32 * (VECTORS / 2) * VECTOR;
                     let there = there & (column.cast_unsigned().wrapping_add(beside) < self.width + VECTOR - 1);
                     let at = at.cast_unsigned().wrapping_add(beside);
-                    let valid = if there { self.end.wrapping_sub(at).min(VECTOR) } else { 0 };
                     let from = self.first.wrapping_add_signed(at.cast_signed() as isize);
-                    let place_of = [K as u32 * WINDOWS + below, vector + I as u32 * (VECTORS / 2)];
-                    // SAFETY: the caller's; what is valid is in the maps.
-                    unsafe { ring.copy(place, place_of, dy, from, valid) };
+                    let row = K as u32 * WINDOWS + below;
+                    let vector = vector + I as u32 * (VECTORS / 2);
+                    let left = self.end.wrapping_sub(at);
+                    // SAFETY: the caller's; what is copied is in the maps.
+                    unsafe {
+                        if there & (left < VECTOR) {
+                            // The last elements of all, of which there is no whole vector; who reads them has waited for all lanes.
+                            let to = ring.rows(place, row).offset(vector * VECTOR);
+                            let mut i = 0;
+                            while i < left {
+                                to.store(i, dy.load(from + i as usize));
+                                i += 1;
+                            }
+                        } else {
+                            ring.copy(place, [row, vector], dy, from, there);
+                        }
+                    }
                 });
             }
         });

@@ -276,9 +276,7 @@ impl<T: Half> Copies<T> {
             let there = self.row[i].wrapping_add(down) < self.rows[i];
             let from = self.from[i].wrapping_add((down * self.line) as usize);
             // SAFETY: the caller's; a row's vectors are in the image or beside it as a whole.
-            unsafe {
-                self.ring.copy(place, [below[i] + down, vector[i]], self.x, from, if there { VECTOR } else { 0 })
-            };
+            unsafe { self.ring.copy(place, [below[i] + down, vector[i]], self.x, from, there) };
         };
         unrolled!(R in [0 1 2 3] { copy(0, R as u32 * DOWN); });
         copy(1, 0);

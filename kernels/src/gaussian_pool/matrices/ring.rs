@@ -29,11 +29,20 @@ impl<T: Half, const ROWS: u32, const PITCH: u32> Ring<T, ROWS, PITCH> {
     /// Begins to copy a vector of a row to a place, if it is there; else begins to write zeros.
     ///
     /// # Safety
-    /// As [`rows`](Self::rows); no lane reads there; `source` holds the vector's first `valid` elements, at a multiple of 16 bytes.
+    /// As [`rows`](Self::rows); no lane reads there; `source` holds the vector if it is there, at a multiple of 16 bytes.
     #[device_inline]
-    pub(super) unsafe fn copy(self, place: usize, [row, vector]: [u32; 2], source: Global<T>, from: usize, valid: u32) {
+    pub(super) unsafe fn copy(
+        self,
+        place: usize,
+        [row, vector]: [u32; 2],
+        source: Global<T>,
+        from: usize,
+        there: bool,
+    ) {
         // SAFETY: the caller's.
-        unsafe { cp_async16_zero_fill(self.rows(place, row), vector * VECTOR, source, from, valid) };
+        unsafe {
+            cp_async16_zero_fill(self.rows(place, row), vector * VECTOR, source, from, if there { VECTOR } else { 0 })
+        };
     }
 
     /// All that a lane copies of a step has been begun.
