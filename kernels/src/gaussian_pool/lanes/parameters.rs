@@ -19,9 +19,11 @@ const fn blocks(size: u32) -> u32 {
 }
 /// Elements of a row of `dy` in shared memory, after those that lanes before the first have.
 const ROW: u32 = WINDOWS as u32 * warp::WARP_SIZE;
-/// Elements of shared memory of a warp for rows of `dy`: of this turn of the loop and the one before.
-const ROWS: u32 = 2 * MOST_TAPS as u32 * ROW + EDGE;
-/// Elements that lanes before the first have.
+/// Elements of shared memory of a warp for rows of `dy`: of a turn of the loop, and of this one and the one before.
+const TURN_ROWS: u32 = EDGE + MOST_TAPS as u32 * ROW;
+const ROWS: u32 = 2 * TURN_ROWS;
+/// Elements that lanes before the first have; those of each turn's first row are its own, for no barrier is between who reads them last and
+/// who writes the other turn's rows.
 const EDGE: u32 = 8;
 
 /// Bytes of the same.
@@ -102,7 +104,7 @@ pub unsafe fn gaussian_pool_backward_parameters_lanes<T: Storage, const SIZE: u3
     // SAFETY: the vectors were written before the barrier.
     let of = |vector: u32| unsafe { load_vector::<SIZE>(weights, vector * VECTOR) };
     // Where the lane's windows are in the rows of this turn, and in those of the one before.
-    let place = |turn: u32| EDGE + turn * MOST_TAPS as u32 * ROW + warp::lane_id() * WINDOWS as u32;
+    let place = |turn: u32| turn * TURN_ROWS + EDGE + warp::lane_id() * WINDOWS as u32;
     let (mut here, mut there) = (place(0), place(1));
 
     // Of the windows over a row: `dy` spread over the lane's columns, and the columns pooled along y so far.
