@@ -36,9 +36,15 @@ pub(super) fn forward(gpu: &Gpu, plan: &Plan, geometry: &Geometry, dtype: DType)
 
 /// The plan of the input's gradient alone, which is written and not added to what is there; likewise.
 pub(super) fn backward(gpu: &Gpu, plan: &Plan, geometry: &Geometry, dtype: DType) -> Option<MatricesPlan> {
-    // Of several Gaussians a map warps that go down planes are slower.
     let several = geometry.kernels > 1;
-    if !is_wanted(plan, geometry, dtype) || (!several && lanes::most_busy(plan, geometry, dtype)) {
+    let by_lanes = || {
+        if several {
+            lanes::backward(plan, geometry, dtype, false).is_some()
+        } else {
+            lanes::most_busy(plan, geometry, dtype)
+        }
+    };
+    if !is_wanted(plan, geometry, dtype) || by_lanes() {
         return None;
     }
     let launch = MatricesPlan::backward(geometry, plan.variances() as u32, blocks(gpu, geometry))?;
