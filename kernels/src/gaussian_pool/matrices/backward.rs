@@ -3,32 +3,22 @@
 use cuda_std::arch::sm_80::{Half, Paired, mma_m16n8k16};
 use cuda_std::prelude::*;
 
+use super::maps::{Maps, PITCH, REACH, Rows, last};
 use super::ring::{Ring, VECTOR};
 use super::{
-    Fragment, MATRICES_BLOCK, MOST_KERNELS, Matrices, PIECES, PIXELS, STRIDE, TILES, Unit, WARPS, WINDOWS, Weights,
-    is_wrong, of_warp, parts, place, scales,
+    Fragment, Known, MATRICES_BLOCK, MOST_KERNELS, Matrices, PIECES, PIXELS, STRIDE, TILES, Unit, WARPS, WINDOWS,
+    Weights, is_wrong, of_warp, parts, place, scales,
 };
 use crate::gaussian_pool::staged::Pool;
-use crate::gaussian_pool::{Axis, Geometry, divide, get_if};
+use crate::gaussian_pool::{Geometry, divide, get_if};
 
 /// Blocks that fit on a multiprocessor, as many as leave each thread the registers it needs.
 const fn blocks(kernels: usize) -> u32 {
     if kernels == 1 { 4 } else { 3 }
 }
 
-/// Windows that pixels of a tile are taken to have along an axis: 16, of which no pixel's are more than these.
-const REACH: u32 = 2 * WINDOWS;
-
-/// Elements from one row to the next of a step's rows of windows, and of its rows of pixels where they wait to be stored: what eight rows have of a
-/// column is in different banks, or nearly.
-const PITCH: u32 = 9 * VECTOR;
+/// Elements from one row to the next of a step's rows of pixels where they wait to be stored: what eight rows have of a column is in different banks.
 const STAGED_PITCH: u32 = PIECES as u32 * PIXELS;
-/// Vectors of a row of windows that hold what a strip's tiles have of it, wherever it begins in a vector.
-const VECTORS: u32 = 8;
-
-/// A step's rows.
-type Rows<T, const ROWS: u32> = Ring<T, ROWS, PITCH>;
-
 /// Words of shared memory of a warp beside weights: rows of windows, and rows of the image, of two steps each.
 pub(super) const fn words(kernels: usize) -> u32 {
     let bytes = kernels as u32 * Rows::<f16, WINDOWS>::BYTES + 2 * PIXELS * STAGED_PITCH * 2;
@@ -79,39 +69,23 @@ pub unsafe fn gaussian_pool_backward_matrices<
             [0, 1].map(|place| staged.offset(place * PIXELS * STAGED_PITCH / 2)),
         )
     };
-    // Of one set of Gaussians, whose weights are the block's, each warp computes one's.
-    let mut known = u32::MAX;
-    if geometry.sets == 1 {
-        known = 0;
-        let kernel = thread::thread_idx_x() / warp::WARP_SIZE;
-        if kernel < KERNELS as u32 {
-            // SAFETY: shared memory has it; the warp's lanes are here.
-            unsafe { prepare::<T>(Weights::of(weights, kernel), [mean, var], &geometry, matrices.variances, kernel) };
-        }
-        thread::sync_threads();
-    }
+    let prepare = |weights: Weights, gaussian: u32| {
+        // SAFETY: the parameters are there; the warp's lanes are here.
+        unsafe { prepare::<T>(weights, [mean, var], &geometry, matrices.variances, gaussian) };
+    };
+    // SAFETY: shared memory has them.
+    let mut known = unsafe { Known::of_block::<KERNELS>(&geometry, weights, prepare) };
     let mut next = thread::block_idx_x() * WARPS + thread::thread_idx_x() / warp::WARP_SIZE;
     while next < matrices.units {
         let unit = Unit::new(&matrices, next);
         next += thread::grid_dim_x() * WARPS;
-        let set = if geometry.sets == 1 { 0 } else { divide(unit.plane, geometry.channels).1 };
         // The step before the first one counts if it has rows; whichever is even comes first, so that each step's place is known.
         let first = unit.begin.saturating_sub(1) & !1;
         let mut maps = Maps::new(&geometry, &unit, KERNELS as u32, first);
         // SAFETY: nobody reads there; the maps are there.
         unsafe { maps.begin::<T, KERNELS, ROWS>(0, ring, 0, dy) };
-        if set != known {
-            known = set;
-            unrolled!(K in [0 1 2] {
-                if K < KERNELS {
-                    // SAFETY: shared memory has it; the warp's lanes are here.
-                    unsafe {
-                        let weights = Weights::of(weights, K as u32);
-                        prepare::<T>(weights, [mean, var], &geometry, matrices.variances, set * KERNELS as u32 + K as u32);
-                    }
-                }
-            });
-        }
+        // SAFETY: shared memory has them; the warp's lanes are here, and past those of the unit before.
+        unsafe { known.of_plane::<KERNELS>(&geometry, weights, unit.plane, prepare) };
         // SAFETY: the plane begins there.
         let plane = unsafe { dx.offset(unit.plane as usize * vertical.image as usize * horizontal.image as usize) };
 
@@ -129,6 +103,11 @@ pub unsafe fn gaussian_pool_backward_matrices<
                     break 'steps;
                 }
                 ring.wait();
+                if maps.ends {
+                    // SAFETY: zeros have been copied to where these go; the next barrier is before whoever reads them.
+                    unsafe { maps.put_last::<T, KERNELS, ROWS>(now * WINDOWS, ring, P, dy) };
+                    warp::sync_warp(warp::FULL_MASK);
+                }
                 if now > unit.begin {
                     // SAFETY: staged before the barrier.
                     unsafe { store(plane, staged[1 - P], &geometry, &unit, now - 1) };
@@ -148,45 +127,45 @@ pub unsafe fn gaussian_pool_backward_matrices<
                 let mut beside = [0; MOST_KERNELS];
                 // Tiles by twos: of several Gaussians, weights that are loaded once for all would take too many registers.
                 unrolled!(D in [0 1] {
-                        if KERNELS > 1 && D > 0 {
-                            // No load from shared memory is done once for both sides of this.
-                            warp::sync_warp(warp::FULL_MASK);
-                        }
-                        // Sums of the tiles' two fragments of columns.
-                        let mut four = [[[0.0; 4]; 2]; 2];
-                        unrolled!(K in [0 1 2] {
-                            if K < KERNELS {
-                                // SAFETY: prepared, and copied; all lanes are here.
-                                unsafe {
-                                    let (across, [high, low]) = if KERNELS == 1 { of_one } else { load(K) };
-                                    let rows = ring.rows(P, K as u32 * WINDOWS + g);
-                                    let piece = |i: usize| maps.pair::<T, EVEN>(rows, K, nothing, i, [g, c]);
-                                    let first = if D == 0 { piece(0) } else { beside[K] };
-                                    let pieces = [first, piece(2 * D + 1), piece(2 * D + 2)];
-                                    beside[K] = pieces[2];
-                                    unrolled!(E in [0 1] {
-                                        let [upper, lower] = &mut sums[K][2 * D + E];
-                                        let own = along_x::<T>(across, [pieces[E], pieces[E + 1]]);
-                                        unrolled!(F in [0 1] { [upper[F][P], lower[F][P]] = own[F]; });
-                                        wrong = bf16::sum(bf16::sum(own[0][1], own[1][1]), wrong);
-                                        unrolled!(F in [0 1] {
-                                            let four = &mut four[E][F];
-                                            *four = mma_m16n8k16::<bf16>(high, upper[F], *four);
-                                            *four = mma_m16n8k16::<bf16>(low, upper[F], *four);
-                                            *four = mma_m16n8k16::<bf16>(high, lower[F], *four);
-                                        });
+                    if KERNELS > 1 && D > 0 {
+                        // No load from shared memory is done once for both sides of this.
+                        warp::sync_warp(warp::FULL_MASK);
+                    }
+                    // Sums of the tiles' two fragments of columns.
+                    let mut four = [[[0.0; 4]; 2]; 2];
+                    unrolled!(K in [0 1 2] {
+                        if K < KERNELS {
+                            // SAFETY: prepared, and copied; all lanes are here.
+                            unsafe {
+                                let (across, [high, low]) = if KERNELS == 1 { of_one } else { load(K) };
+                                let rows = ring.rows(P, K as u32 * WINDOWS + g);
+                                let piece = |i: usize| maps.pair::<T, EVEN>(rows, K, nothing, i, [g, c]);
+                                let first = if D == 0 { piece(0) } else { beside[K] };
+                                let pieces = [first, piece(2 * D + 1), piece(2 * D + 2)];
+                                beside[K] = pieces[2];
+                                unrolled!(E in [0 1] {
+                                    let [upper, lower] = &mut sums[K][2 * D + E];
+                                    let own = along_x::<T>(across, [pieces[E], pieces[E + 1]]);
+                                    unrolled!(F in [0 1] { [upper[F][P], lower[F][P]] = own[F]; });
+                                    wrong = bf16::sum(bf16::sum(own[0][1], own[1][1]), wrong);
+                                    unrolled!(F in [0 1] {
+                                        let four = &mut four[E][F];
+                                        *four = mma_m16n8k16::<bf16>(high, upper[F], *four);
+                                        *four = mma_m16n8k16::<bf16>(low, upper[F], *four);
+                                        *four = mma_m16n8k16::<bf16>(high, lower[F], *four);
                                     });
-                                }
+                                });
                             }
+                        }
+                    });
+                    unrolled!(E in [0 1] {
+                        unrolled!(R in [0 1] {
+                            let words = four[E].map(|four| T::join([four[2 * R], four[2 * R + 1]]));
+                            let at = own + R as u32 * WINDOWS * (STAGED_PITCH / 2) + (2 * D + E) as u32 * (PIXELS / 2);
+                            // SAFETY: the warp's, of which this lane has these.
+                            unsafe { staged[P].store2(at, Vec2::from(words)) };
                         });
-                        unrolled!(E in [0 1] {
-                            unrolled!(R in [0 1] {
-                                let words = [0, 1].map(|F| T::join([four[E][F][2 * R], four[E][F][2 * R + 1]]));
-                                let at = own + R as u32 * WINDOWS * (STAGED_PITCH / 2) + (2 * D + E) as u32 * (PIXELS / 2);
-                                // SAFETY: the warp's, of which this lane has these.
-                                unsafe { staged[P].store2(at, Vec2::from(words)) };
-                            });
-                        });
+                    });
                 });
             });
             step += 2;
@@ -229,13 +208,6 @@ unsafe fn store<T: Half>(plane: GlobalMut<T>, staged: Shared<u32>, geometry: &Ge
         // lane has them.
         unsafe { plane.cast::<u32>().store4_if(there, to.cast_unsigned(), staged.load4(from)) };
     });
-}
-
-/// The last window that a tile's pixels are taken to have, counted from its number by eight: that of the last pixel, or one more, so that pieces
-/// begin with an even one.
-#[device_inline]
-fn last(axis: &Axis) -> u32 {
-    ((PIXELS - 1 + axis.padding) / STRIDE) | 1
 }
 
 /// Computes a Gaussian's weights and their fragments.
@@ -295,137 +267,6 @@ unsafe fn along_x<T: Half>([high, low]: [Fragment; 2], windows: [u32; 2]) -> [[u
         mma_m16n8k16::<T>(high, windows, sums)
     };
     [parts::<bf16>([a, b]), parts::<bf16>([c, d])]
-}
-
-/// A plane's maps, of which a strip's rows may begin anywhere: vectors that hold them are copied, and what is in the rows beside is passed over. A lane
-/// copies two vectors of each map, one as many after the other as a row has lanes.
-struct Maps {
-    /// The first element of the first map, down to a whole vector, and what is left; elements from one map to the next.
-    first: usize,
-    skew: u32,
-    of_map: u32,
-    /// The strip's first column, which may be before the map.
-    column: i32,
-    width: u32,
-    /// The next step's first row, and how many there are.
-    row: u32,
-    height: u32,
-    /// Elements from `first` to the end of the last plane's, or more than all that are asked for.
-    end: u32,
-}
-
-/// Lanes that copy a row of windows.
-const LANES: u32 = warp::WARP_SIZE / WINDOWS;
-
-impl Maps {
-    /// Of the unit, from the rows of step `step` on.
-    #[device_inline]
-    fn new(geometry: &Geometry, unit: &Unit, kernels: u32, step: u32) -> Self {
-        let [vertical, horizontal] = &geometry.axes;
-        let of_map = vertical.output * horizontal.output;
-        let of_plane = (kernels * of_map) as usize;
-        let begin = unit.plane as usize * of_plane;
-        let first = begin & !(VECTOR as usize - 1);
-        let rest = geometry.planes as usize * of_plane - first;
-        Self {
-            first,
-            skew: (begin - first) as u32,
-            of_map,
-            column: (unit.strip * TILES as u32 * WINDOWS + last(horizontal)).cast_signed() - (REACH - 1).cast_signed(),
-            width: horizontal.output,
-            row: step * WINDOWS,
-            height: vertical.output.min(unit.end * WINDOWS),
-            end: rest.min(u32::MAX as usize / 2) as u32,
-        }
-    }
-
-    /// Where a row of a map begins, counted from `first`; wraps where it is not there or begins before the map.
-    #[device_inline]
-    fn begins(&self, map: u32, row: u32) -> i32 {
-        (self.skew + map * self.of_map)
-            .wrapping_add(row.wrapping_mul(self.width))
-            .cast_signed()
-            .wrapping_add(self.column)
-    }
-
-    /// Begins to copy the next step's rows of all maps to a place. `nothing` is 0.
-    ///
-    /// # Safety
-    /// The maps are there; nobody reads what is at that place.
-    #[device_inline]
-    unsafe fn begin<T: Half, const KERNELS: usize, const ROWS: u32>(
-        &mut self,
-        nothing: u32,
-        ring: Rows<T, ROWS>,
-        place: usize,
-        dy: Global<T>,
-    ) {
-        let lane = warp::lane_id() + if KERNELS > 1 { nothing } else { 0 };
-        let (below, vector) = (lane / LANES, lane % LANES);
-        let there = self.row + below < self.height;
-        unrolled!(K in [0 1 2] {
-            if K < KERNELS {
-                let begin = self.begins(K as u32, self.row + below);
-                let at = (begin & !(VECTOR - 1).cast_signed()) + (vector * VECTOR).cast_signed();
-                // In the row, from before its first column by a vector on.
-                let column = self.column + (at - begin) + (VECTOR - 1).cast_signed();
-                unrolled!(I in [0 1] {
-                    let beside = I as u32 * (VECTORS / 2) * VECTOR;
-                    let there = there & (column.cast_unsigned().wrapping_add(beside) < self.width + VECTOR - 1);
-                    let at = at.cast_unsigned().wrapping_add(beside);
-                    let from = self.first.wrapping_add_signed(at.cast_signed() as isize);
-                    let row = K as u32 * WINDOWS + below;
-                    let vector = vector + I as u32 * (VECTORS / 2);
-                    let left = self.end.wrapping_sub(at);
-                    // SAFETY: the caller's; what is copied is in the maps.
-                    unsafe {
-                        if there & (left < VECTOR) {
-                            // The last elements of all, of which there is no whole vector; who reads them has waited for all lanes.
-                            let to = ring.rows(place, row).offset(vector * VECTOR);
-                            let mut i = 0;
-                            while i < left {
-                                to.store(i, dy.load(from + i as usize));
-                                i += 1;
-                            }
-                        } else {
-                            ring.copy(place, [row, vector], dy, from, there);
-                        }
-                    }
-                });
-            }
-        });
-        ring.commit();
-        self.row += WINDOWS;
-    }
-
-    /// What the lane has of a piece of its row of a map, a pair of windows: zeros beside the map. `nothing` is 0.
-    ///
-    /// # Safety
-    /// `row` is where it has been copied to.
-    #[device_inline]
-    unsafe fn pair<T: Half, const EVEN: bool>(
-        &self,
-        row: Shared<T>,
-        map: usize,
-        nothing: u32,
-        piece: usize,
-        [g, c]: [u32; 2],
-    ) -> u32 {
-        // All rows of a lane begin likewise: those of a step are a multiple of eight.
-        let skew = self.begins(map as u32, g + if map > 0 { nothing } else { 0 }).cast_unsigned() % VECTOR;
-        let beside = piece as u32 * WINDOWS + 2 * c;
-        let at = skew + beside;
-        let there = [0, 1].map(|i| (self.column + (beside + i).cast_signed()).cast_unsigned() < self.width);
-        // SAFETY: the caller's; what lies in rows that are not there are zeros.
-        unsafe {
-            if EVEN {
-                row.cast::<u32>().load_if(there[0], at / 2, 0)
-            } else {
-                let row = row.cast::<u16>();
-                u32::from(row.load_if(there[0], at, 0)) | u32::from(row.load_if(there[1], at + 1, 0)) << 16
-            }
-        }
-    }
 }
 
 /// Computes those of a unit's pixels again that are not finite, one by one.

@@ -5,8 +5,8 @@ use cuda_std::prelude::*;
 
 use super::ring::{Ring, VECTOR};
 use super::{
-    Fragment, MATRICES_BLOCK, MOST_KERNELS, Matrices, PIECES, PIXELS, STRIDE, TILES, Unit, WARPS, WINDOWS, Weights,
-    is_wrong, of_warp, parts, place, scales,
+    Fragment, Known, MATRICES_BLOCK, MOST_KERNELS, Matrices, PIECES, PIXELS, STRIDE, TILES, Unit, WARPS, WINDOWS,
+    Weights, is_wrong, of_warp, parts, place, scales,
 };
 use crate::gaussian_pool::staged::Pool;
 use crate::gaussian_pool::{Axis, Geometry, divide, get_if};
@@ -67,37 +67,21 @@ pub unsafe fn gaussian_pool_forward_matrices<T: Half + Pool, const KERNELS: usiz
         let windows = rows.offset(Rows::<T>::BYTES / 4).cast::<T>();
         (weights, Ring(rows.cast()), [0, 1].map(|place| windows.offset(place * staged(KERNELS))))
     };
-    // Of one set of Gaussians, whose weights are the block's, each warp computes one's.
-    let mut known = u32::MAX;
-    if geometry.sets == 1 {
-        known = 0;
-        let kernel = thread::thread_idx_x() / warp::WARP_SIZE;
-        if kernel < KERNELS as u32 {
-            // SAFETY: shared memory has it; the warp's lanes are here.
-            unsafe { prepare::<T>(Weights::of(weights, kernel), [mean, var], &geometry, matrices.variances, kernel) };
-        }
-        thread::sync_threads();
-    }
+    let prepare = |weights: Weights, gaussian: u32| {
+        // SAFETY: the parameters are there; the warp's lanes are here.
+        unsafe { prepare::<T>(weights, [mean, var], &geometry, matrices.variances, gaussian) };
+    };
+    // SAFETY: shared memory has them.
+    let mut known = unsafe { Known::of_block::<KERNELS>(&geometry, weights, prepare) };
     let mut next = thread::block_idx_x() * WARPS + thread::thread_idx_x() / warp::WARP_SIZE;
     while next < matrices.units {
         let unit = Unit::new(&matrices, next);
         next += thread::grid_dim_x() * WARPS;
-        let set = if geometry.sets == 1 { 0 } else { divide(unit.plane, geometry.channels).1 };
         let mut copies = Copies::new(x, ring, &geometry, &unit);
         // SAFETY: nobody reads there; the image is there.
         unsafe { copies.begin(0) };
-        if set != known {
-            known = set;
-            unrolled!(K in [0 1 2] {
-                if K < KERNELS {
-                    // SAFETY: shared memory has it; the warp's lanes are here.
-                    unsafe {
-                        let weights = Weights::of(weights, K as u32);
-                        prepare::<T>(weights, [mean, var], &geometry, matrices.variances, set * KERNELS as u32 + K as u32);
-                    }
-                }
-            });
-        }
+        // SAFETY: shared memory has them; the warp's lanes are here, and past those of the unit before.
+        unsafe { known.of_plane::<KERNELS>(&geometry, weights, unit.plane, prepare) };
         let mut lines = Lines::new(&geometry, &unit, KERNELS);
 
         // SAFETY: prepared.

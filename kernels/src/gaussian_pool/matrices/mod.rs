@@ -21,6 +21,7 @@
 
 mod backward;
 mod forward;
+mod maps;
 mod plan;
 mod ring;
 
@@ -207,6 +208,55 @@ impl Weights {
     unsafe fn at(self, vertical: bool, position: u32) -> f32 {
         // SAFETY: the caller's.
         unsafe { self.0.load(if vertical { position } else { LENGTH + position }) }
+    }
+}
+
+/// Whose weights a warp has at hand, the number of their set; none has the number [`u32::MAX`].
+struct Known(u32);
+
+impl Known {
+    /// Those of the block, if all channels share `KERNELS` Gaussians: each warp has `prepare` one's, told its number.
+    ///
+    /// # Safety
+    /// `all` is what [`of_warp`] says; all threads of the block come together.
+    #[device_inline]
+    unsafe fn of_block<const KERNELS: usize>(
+        geometry: &Geometry,
+        all: Shared<f32>,
+        prepare: impl Fn(Weights, u32),
+    ) -> Self {
+        if geometry.sets > 1 {
+            return Self(u32::MAX);
+        }
+        let kernel = thread::thread_idx_x() / warp::WARP_SIZE;
+        if kernel < KERNELS as u32 {
+            // SAFETY: the caller's.
+            prepare(unsafe { Weights::of(all, kernel) }, kernel);
+        }
+        thread::sync_threads();
+        Self(0)
+    }
+
+    /// Has `prepare` those of a plane's channel, if they are others.
+    ///
+    /// # Safety
+    /// As above; all lanes of the warp come together, and none reads weights any more.
+    #[device_inline]
+    unsafe fn of_plane<const KERNELS: usize>(
+        &mut self,
+        geometry: &Geometry,
+        all: Shared<f32>,
+        plane: u32,
+        prepare: impl Fn(Weights, u32),
+    ) {
+        let set = if geometry.sets == 1 { 0 } else { divide(plane, geometry.channels).1 };
+        if set != self.0 {
+            self.0 = set;
+            unrolled!(K in [0 1 2] {
+                // SAFETY: the caller's.
+                if K < KERNELS { prepare(unsafe { Weights::of(all, K as u32) }, set * KERNELS as u32 + K as u32) }
+            });
+        }
     }
 }
 

@@ -36,15 +36,9 @@ pub(super) fn forward(gpu: &Gpu, plan: &Plan, geometry: &Geometry, dtype: DType)
 
 /// The plan of the input's gradient alone, which is written and not added to what is there; likewise.
 pub(super) fn backward(gpu: &Gpu, plan: &Plan, geometry: &Geometry, dtype: DType) -> Option<MatricesPlan> {
+    // Of several Gaussians a map warps that go down planes are slower.
     let several = geometry.kernels > 1;
-    let by_lanes = || {
-        if several {
-            lanes::backward(plan, geometry, dtype, false).is_some()
-        } else {
-            lanes::most_busy(plan, geometry, dtype)
-        }
-    };
-    if !is_wanted(plan, geometry, dtype) || by_lanes() {
+    if !is_wanted(plan, geometry, dtype) || (!several && lanes::most_busy(plan, geometry, dtype)) {
         return None;
     }
     let launch = MatricesPlan::backward(geometry, plan.variances() as u32, blocks(gpu, geometry))?;
@@ -62,8 +56,11 @@ fn is_one_of(geometry: &Geometry, sizes: &[u32]) -> bool {
     geometry.kernels == 1 && y.size == x.size && sizes.contains(&y.size)
 }
 
-/// Whether strips have so many columns, of windows that others go `down` columns with more.
+/// Whether the GPU has the shared memory, and strips have so many columns, of windows that others go `down` columns with more.
 fn is_best(gpu: &Gpu, geometry: &Geometry, launch: &MatricesPlan, down: &[u32], least: u32) -> bool {
+    if launch.shared_bytes > gpu.max_shared() {
+        return false;
+    }
     if is_one_of(geometry, down) {
         launch.busy >= BUSY_IF_NARROW && geometry.axes[1].image <= NARROW
     } else {
