@@ -23,6 +23,7 @@ mod matrices;
 mod meshes;
 mod nan;
 mod oracle;
+mod packs;
 mod patches;
 mod row_major;
 mod slide;
@@ -53,6 +54,7 @@ pub fn tests() -> Vec<Trial> {
         on_cpu("gaussian_pool::empty_batch", || empty_batch(&Device::cpu())),
     ];
     tests.extend(errors::tests());
+    tests.extend(packs::tests());
     for (i, case) in gpu_cases().into_iter().enumerate() {
         // What general kernels do for each Gaussian in turn takes a sanitizer minutes.
         if SANITIZED && case.sets() * case.kernels > 16 {
@@ -194,11 +196,12 @@ fn gpu_cases() -> Vec<Case> {
         elements::cases(),
         if SANITIZED { vec![] } else { global::large_cases() },
         lanes::maps(),
-        elements::halves(),
-        elements::sevens(),
+        packs::halves(),
+        packs::sevens(),
         row_major::cases(),
         row_major::several(),
         matrices::cases(),
+        packs::cases(),
     ];
     [vec![listed], of_kernels.into()].concat().concat()
 }

@@ -6,8 +6,7 @@
 //!
 //! Launch: blocks of [`ELEMENTS_BLOCK`] threads in one dimension; neighbouring threads have neighbouring elements of a row of pixels. A block
 //! computes the weights along each axis, a warp an axis, into shared memory. Outputs one below the other share the rows that their
-//! windows have in common, which are summed along x once. Of 2×2, 3×3, 5×5 and 7×7 windows all inputs of a thread are on their way before the
-//! weights are computed; backward of 5×5 and 7×7, two apart.
+//! windows have in common, which are summed along x once. [Packs](super::packs) are for windows of a few sizes.
 //!
 //! No input is kept for a neighbour but in the caches: it is for windows that share little along a row or are small, for so few products in all
 //! that a launch and the weights are most of what a pass takes, and for channels that are no whole vectors.
@@ -48,25 +47,25 @@ pub struct Elements {
 unsafe impl KernelParam for Elements {}
 
 /// What a thread has.
-#[derive(Clone, Copy)]
-struct Place {
-    plane: u32,
+#[derive(Clone, Copy, Default)]
+pub(super) struct Place {
+    pub plane: u32,
     /// The first of its rows.
-    row: u32,
-    column: u32,
-    channel: u32,
+    pub row: u32,
+    pub column: u32,
+    pub channel: u32,
 }
 
 impl Elements {
-    /// Over the window's planes of this height and width in pixels, none of which is zero, and the blocks; `None` where there are too many to
-    /// count.
-    pub fn new(window: &Window<Nhwc>, [height, width]: [u32; 2], rows: u32) -> Option<(Self, u32)> {
+    /// Over the window's planes of this height and width in pixels, none of which is zero, and the blocks of so many threads; `None` where there
+    /// are too many to count.
+    pub fn new(window: &Window<Nhwc>, [height, width]: [u32; 2], rows: u32, block: u32) -> Option<(Self, u32)> {
         let of_line = width.checked_mul(window.channels)?;
         let of_plane = of_line.checked_mul(height.div_ceil(rows))?;
         let threads = of_plane.checked_mul(window.planes).filter(|&threads| threads < 1 << 30)?;
         let [by_plane, by_line, by_channels] = [of_plane, of_line, window.channels].map(Divider::new);
         let elements = Self { threads, rows, of_plane, of_line, by_plane, by_line, by_channels };
-        Some((elements, threads.div_ceil(ELEMENTS_BLOCK)))
+        Some((elements, threads.div_ceil(block)))
     }
 
     /// Bytes of a block's shared memory for windows of so many rows and columns.
@@ -74,10 +73,10 @@ impl Elements {
         (height + width) * 4
     }
 
-    /// This thread's place, if it has one.
+    /// This thread's place, if it has one, in a launch of blocks of so many.
     #[device_inline]
-    fn place(&self, channels: u32) -> Option<Place> {
-        let number = thread::block_idx_x() * ELEMENTS_BLOCK + thread::thread_idx_x();
+    pub(super) fn place(&self, block: u32, channels: u32) -> Option<Place> {
+        let number = thread::block_idx_x() * block + thread::thread_idx_x();
         if number >= self.threads {
             return None;
         }
@@ -119,27 +118,14 @@ fn along_two<T: Storage>(
     sums
 }
 
-/// Positions along each axis of the windows whose size is compiled in.
-pub const KNOWN_SIZES: [u32; 4] = [2, 3, 5, 7];
-/// The most of them.
-const MOST_KNOWN: usize = 7;
-/// Rows that the windows of a thread's outputs have together, at most, of such windows.
-const MOST_LINES: usize = MOST_KNOWN + MOST_ROWS as usize - 1;
-
 /// `y` = `x` pooled by one Gaussian, plus `beta * y`. Backward, of windows one apart, it is the pooling of `dy` by the window `turned` round.
 ///
 /// # Safety
-/// The parent module's. `x` and `y` are what `window` says, whose windows are of `geometry`'s size, `SIZE` by `SIZE` where that is not 0 and then
-/// one apart along y if `ROWS` is not 1; `mean` holds two and `var` `variances` elements; `elements` are the window's outputs, `ROWS` a thread,
-/// with the launch's grid, and shared memory is what [`Elements::shared_bytes`] says.
-#[kernel(
-    block = ELEMENTS_BLOCK,
-    instances(
-        T = [f32, f16, bf16],
-        (SIZE, ROWS) = [(0, 1), (0, 4), (2, 1), (2, 4), (3, 1), (3, 4), (5, 1), (5, 4), (7, 1), (7, 4)]
-    )
-)]
-pub unsafe fn gaussian_pool_forward_elements<T: Storage, const SIZE: usize, const ROWS: usize>(
+/// The parent module's. `x` and `y` are what `window` says, whose windows are of `geometry`'s size; `mean` holds two and `var` `variances`
+/// elements; `elements` are the window's outputs, `ROWS` a thread, with the launch's grid, and shared memory is what
+/// [`Elements::shared_bytes`] says.
+#[kernel(block = ELEMENTS_BLOCK, instances(T = [f32, f16, bf16], ROWS = [1, 4]))]
+pub unsafe fn gaussian_pool_forward_elements<T: Storage, const ROWS: usize>(
     x: Global<T>,
     mean: Global<f32>,
     var: Global<f32>,
@@ -151,7 +137,7 @@ pub unsafe fn gaussian_pool_forward_elements<T: Storage, const SIZE: usize, cons
     window: Window<Nhwc>,
     elements: Elements,
 ) {
-    let place = elements.place(window.channels);
+    let place = elements.place(ELEMENTS_BLOCK, window.channels);
     // SAFETY: the caller's; all threads come here.
     let weights = || unsafe {
         let by_y = dynamic_shared::<f32>();
@@ -161,11 +147,7 @@ pub unsafe fn gaussian_pool_forward_elements<T: Storage, const SIZE: usize, cons
     };
     // SAFETY: as above.
     unsafe {
-        let sums = if SIZE == 0 {
-            any::<T, ROWS>(x, &window, &place, weights)
-        } else {
-            known::<T, SIZE, ROWS>(x, &window, &place, weights)
-        };
+        let sums = sums::<T, ROWS>(x, &window, &place, weights);
         let Some(Place { plane, row, column, channel }) = place else { return };
         let y = y.offset(window.output_plane(plane) + channel as usize);
         unrolled!(R in [0 1 2 3] {
@@ -177,12 +159,12 @@ pub unsafe fn gaussian_pool_forward_elements<T: Storage, const SIZE: usize, cons
     }
 }
 
-/// The sums of a thread's outputs, if it has a place, of windows of any size.
+/// The sums of a thread's outputs, if it has a place.
 ///
 /// # Safety
 /// The kernel's.
 #[device_inline]
-unsafe fn any<T: Storage, const ROWS: usize>(
+unsafe fn sums<T: Storage, const ROWS: usize>(
     x: Global<T>,
     window: &Window<Nhwc>,
     place: &Option<Place>,
@@ -228,73 +210,14 @@ unsafe fn any<T: Storage, const ROWS: usize>(
     sums
 }
 
-/// The same of windows of `SIZE` by `SIZE` positions, whose inputs are on their way before the weights are computed.
-///
-/// # Safety
-/// The kernel's.
-#[device_inline]
-unsafe fn known<T: Storage, const SIZE: usize, const ROWS: usize>(
-    x: Global<T>,
-    window: &Window<Nhwc>,
-    place: &Option<Place>,
-    weights: impl FnOnce() -> [Shared<f32>; 2],
-) -> [f32; ROWS] {
-    let (pixel, line) = (window.channels as usize, window.input_line());
-    let Place { plane, row, column, channel } = match *place {
-        Some(place) => place,
-        None => Place { plane: 0, row: 0, column: 0, channel: 0 },
-    };
-    let [top, left] =
-        [(0, row), (1, column)].map(|(axis, output)| (output * window.stride[axis]).wrapping_sub(window.padding[axis]));
-    // One comparison says of row and column whether an input is there: the row is below its column's height.
-    let mut height = [0; MOST_KNOWN];
-    unrolled!(J in [0 1 2 3 4 5 6] {
-        if J < SIZE && place.is_some() & (left.wrapping_add(J as u32) < window.input[1]) { height[J] = window.input[0]; }
-    });
-    // Before the first element where padding is, from where it is counted on.
-    let at = (top as i32 as isize as usize)
-        .wrapping_mul(line)
-        .wrapping_add((left as i32 as isize as usize).wrapping_mul(pixel));
-    // SAFETY: the plane and the channel exist.
-    let x = unsafe { x.offset(window.input_plane(plane) + channel as usize) };
-    let mut inputs = [[T::from_f32(0.0); MOST_KNOWN]; MOST_LINES];
-    unrolled!(I in [0 1 2 3 4 5 6 7 8 9] {
-        unrolled!(J in [0 1 2 3 4 5 6] { if I < SIZE + ROWS - 1 && J < SIZE {
-            let at = at.wrapping_add(I * line).wrapping_add(J * pixel);
-            // SAFETY: inside of the image where it is loaded.
-            inputs[I][J] = unsafe { x.load_if(top.wrapping_add(I as u32) < height[J], at, inputs[I][J]) };
-        } });
-    });
-    let shared = weights();
-    let [mut by_y, mut by_x] = [[0.0; MOST_KNOWN]; 2];
-    unrolled!(J in [0 1 2 3 4 5 6] {
-        // SAFETY: positions of the window.
-        if J < SIZE { unsafe { (by_y[J], by_x[J]) = (shared[0].load(J as u32), shared[1].load(J as u32)); } }
-    });
-    let mut sums = [0.0; ROWS];
-    unrolled!(I in [0 1 2 3 4 5 6 7 8 9] { if I < SIZE + ROWS - 1 {
-        let mut along = 0.0;
-        unrolled!(J in [0 1 2 3 4 5 6] { if J < SIZE { along = float::fma(by_x[J], inputs[I][J].to_f32(), along); } });
-        unrolled!(R in [0 1 2 3] { if R < ROWS && I >= R && I < R + SIZE {
-            sums[R] = float::fma(by_y[I.wrapping_sub(R)], along, sums[R]);
-        } });
-    } });
-    sums
-}
-
-/// Positions along each axis of the windows two apart whose size is compiled in backward.
-pub const KNOWN_BACKWARD: [u32; 2] = [5, 7];
-/// Such windows over an element along an axis, at most.
-const MOST_OVER: usize = 4;
-
 /// `dx = sum over windows that cover the element of weight * dy + beta * dx`, of one Gaussian.
 ///
 /// # Safety
-/// The parent module's. `dy` and `dx` are what `window` says, whose windows are of `geometry`'s size, as `covering` is, and where `SIZE` is not 0
-/// `SIZE` by `SIZE` and two apart; `mean` holds two and `var` `variances` elements; `elements` are the window's inputs, one a thread, with the
-/// launch's grid, and shared memory is what [`Elements::shared_bytes`] says.
-#[kernel(block = ELEMENTS_BLOCK, instances(T = [f32, f16, bf16], SIZE = [0, 5, 7]))]
-pub unsafe fn gaussian_pool_backward_elements<T: Storage, const SIZE: usize>(
+/// The parent module's. `dy` and `dx` are what `window` says, whose windows are of `geometry`'s size, as `covering` is;
+/// `mean` holds two and `var` `variances` elements; `elements` are the window's inputs, one a thread, with the launch's grid, and shared memory
+/// is what [`Elements::shared_bytes`] says.
+#[kernel(block = ELEMENTS_BLOCK, instances(T = [f32, f16, bf16]))]
+pub unsafe fn gaussian_pool_backward_elements<T: Storage>(
     dy: Global<T>,
     mean: Global<f32>,
     var: Global<f32>,
@@ -313,15 +236,9 @@ pub unsafe fn gaussian_pool_backward_elements<T: Storage, const SIZE: usize>(
         thread::sync_threads();
         [by_y, by_y.offset(window.size[0])]
     };
-    let place = elements.place(window.channels);
+    let place = elements.place(ELEMENTS_BLOCK, window.channels);
     // SAFETY: as above.
-    let sum = unsafe {
-        if SIZE == 0 {
-            over_any(dy, &window, &covering, &place, weights)
-        } else {
-            over_known::<T, SIZE>(dy, &window, &covering, &place, weights)
-        }
-    };
+    let sum = unsafe { over(dy, &window, &covering, &place, weights) };
     let Some(Place { plane, row, column, channel }) = place else { return };
     // SAFETY: the element exists, and is this thread's.
     unsafe {
@@ -335,7 +252,7 @@ pub unsafe fn gaussian_pool_backward_elements<T: Storage, const SIZE: usize>(
 /// # Safety
 /// The kernel's.
 #[device_inline]
-unsafe fn over_any<T: Storage>(
+unsafe fn over<T: Storage>(
     dy: Global<T>,
     window: &Window<Nhwc>,
     covering: &Covering,
@@ -346,11 +263,11 @@ unsafe fn over_any<T: Storage>(
     let mut sum = 0.0;
     let Some(Place { plane, row, column, channel }) = *place else { return sum };
     let (pixel, line) = (window.channels as usize, window.output_line());
-    let over = [(0, row), (1, column)].map(|(axis, place)| covering.over(window, axis, place));
+    let each = [(0, row), (1, column)].map(|(axis, place)| covering.over(window, axis, place));
     let last = [(0, row), (1, column)].map(|(axis, place)| place + window.padding[axis]);
     // SAFETY: the plane and the channel exist.
     let dy = unsafe { dy.offset(window.output_plane(plane) + channel as usize) };
-    let [mut i, end] = over[0];
+    let [mut i, end] = each[0];
     while i < end {
         let load = |below: usize, there: bool, j: u32| {
             let at = (i as usize + below) * line + j as usize * pixel;
@@ -360,7 +277,7 @@ unsafe fn over_any<T: Storage>(
         // SAFETY: a position of the window that is over the element.
         let weight = |j: u32| unsafe { by_x.load(last[1] - j * window.stride[1]) };
         let there = [true, i + 1 < end];
-        let along = along_two(over[1], there, load, weight);
+        let along = along_two(each[1], there, load, weight);
         unrolled!(I in [0 1] {
             if there[I] {
                 // SAFETY: as above.
@@ -370,58 +287,5 @@ unsafe fn over_any<T: Storage>(
         });
         i += 2;
     }
-    sum
-}
-
-/// The same of windows of `SIZE` by `SIZE` positions, two apart, all of whose gradients are on their way before the weights are computed.
-///
-/// # Safety
-/// The kernel's.
-#[device_inline]
-unsafe fn over_known<T: Storage, const SIZE: usize>(
-    dy: Global<T>,
-    window: &Window<Nhwc>,
-    covering: &Covering,
-    place: &Option<Place>,
-    weights: impl FnOnce() -> [Shared<f32>; 2],
-) -> f32 {
-    let (pixel, line) = (window.channels as usize, window.output_line());
-    let Place { plane, row, column, channel } = match *place {
-        Some(place) => place,
-        None => Place { plane: 0, row: 0, column: 0, channel: 0 },
-    };
-    let [[top, below], [left, right]] = [(0, row), (1, column)].map(|(axis, place)| covering.over(window, axis, place));
-    let below = if place.is_some() { below } else { top };
-    // SAFETY: the plane and the channel exist.
-    let dy = unsafe { dy.offset(window.output_plane(plane) + channel as usize) };
-    let at = top as usize * line + left as usize * pixel;
-    let mut gradients = [[T::from_f32(0.0); MOST_OVER]; MOST_OVER];
-    unrolled!(I in [0 1 2 3] {
-        unrolled!(J in [0 1 2 3] { if I < SIZE.div_ceil(2) && J < SIZE.div_ceil(2) {
-            let there = (top + (I as u32) < below) & (left + (J as u32) < right);
-            // SAFETY: an output where it is loaded.
-            gradients[I][J] = unsafe { dy.load_if(there, at + I * line + J * pixel, gradients[I][J]) };
-        } });
-    });
-    let [by_y, by_x] = weights();
-    // The position in the first window over it; in each that follows it is two less. Where there is none its gradient is zero, and the
-    // weight any.
-    let [y, x] = [(row, 0, top), (column, 1, left)]
-        .map(|(place, axis, first)| (place + window.padding[axis]).wrapping_sub(first * 2));
-    let weight = |weights: Shared<f32>, position: u32, window: u32| {
-        let position = position.wrapping_sub(window * 2);
-        // SAFETY: a position of the window.
-        unsafe { weights.load(if position < SIZE as u32 { position } else { 0 }) }
-    };
-    let mut across = [0.0; MOST_OVER];
-    unrolled!(J in [0 1 2 3] { if J < SIZE.div_ceil(2) { across[J] = weight(by_x, x, J as u32); } });
-    let mut sum = 0.0;
-    unrolled!(I in [0 1 2 3] { if I < SIZE.div_ceil(2) {
-        let mut along = 0.0;
-        unrolled!(J in [0 1 2 3] { if J < SIZE.div_ceil(2) {
-            along = float::fma(across[J], gradients[I][J].to_f32(), along);
-        } });
-        sum = float::fma(weight(by_y, y, I as u32), along, sum);
-    } });
     sum
 }

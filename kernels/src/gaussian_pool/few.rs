@@ -1,9 +1,8 @@
-//! Gaussian pooling with the channels last of 2×2 and 3×3 windows whose weights are the same everywhere and which all channels share, an
-//! element a thread, or backward a cell of elements: for channels that are no whole vectors, and backward for a few planes that follow
-//! each other, which are images of one channel.
+//! Gaussian pooling with the channels last of 2×2 and 3×3 windows that do not overlap, whose weights are the same everywhere and which all
+//! channels share, an element a thread: for channels that are no whole vectors, and backward for a few planes that follow each other, which
+//! are images of one channel.
 //!
-//! Launch: as [`Tiling`] lays threads: forward over outputs; backward over inputs, of windows two apart over cells of 2×2 of them, and of
-//! windows one apart as forward, which it is of the window turned round.
+//! Launch: as [`Tiling`] lays threads: forward over outputs, backward over inputs.
 //! A thread's first loads, and those of the parameters before them, are on their way before two threads of the block compute the
 //! weights along each axis.
 //!
@@ -20,8 +19,6 @@ use crate::window::{Covering, Nhwc, Pixel, Tiling, Window};
 
 /// Positions of a window along each axis, of which there are kernels.
 pub const SIZES: [u32; 2] = [2, 3];
-/// Those of windows that go by cells.
-pub const CELLS_SIZE: usize = 3;
 
 /// Threads of a block, at most.
 pub const FEW_BLOCK: u32 = 128;
@@ -30,7 +27,7 @@ const MIN_BLOCKS: u32 = 8;
 /// Elements of an image, at most.
 pub const MOST_ELEMENTS: u64 = 1 << 30;
 
-/// `y` = `x` pooled by one Gaussian, plus `beta * y`. Backward, of windows one apart, it is the pooling of `dy` by the window `turned` round.
+/// `y` = `x` pooled by one Gaussian.
 ///
 /// # Safety
 /// The parent module's. `x` and `y` are what `window` says, whose windows are `SIZE` by `SIZE` and whose images have at most [`MOST_ELEMENTS`];
@@ -41,8 +38,6 @@ pub unsafe fn gaussian_pool_forward_few<T: Storage, const SIZE: usize>(
     mean: Global<f32>,
     var: Global<f32>,
     y: GlobalMut<T>,
-    beta: f32,
-    turned: u32,
     variances: u32,
     window: Window<Nhwc>,
     tiling: Tiling,
@@ -81,11 +76,7 @@ pub unsafe fn gaussian_pool_forward_few<T: Storage, const SIZE: usize>(
     // SAFETY: the caller's; written a barrier ago.
     let [by_y, by_x] = unsafe {
         let weights = put_weights(SIZE as u32, |axis| if axis == 0 { shapes[0] } else { shapes[1] });
-        [weights.load4(0).to_array(), weights.load4(4).to_array()].map(|along: [f32; 4]| {
-            let last = SIZE - 1;
-            let of = |i: usize| if turned != 0 && i <= last { along[last - i] } else { along[i] };
-            [of(0), of(1), of(2)]
-        })
+        [weights.load4(0).to_array(), weights.load4(4).to_array()]
     };
     if !there {
         return;
@@ -98,97 +89,11 @@ pub unsafe fn gaussian_pool_forward_few<T: Storage, const SIZE: usize>(
             total = float::fma(by_y[I], sum, total);
         } });
         // SAFETY: the output exists.
-        unsafe { put(y, (row * window.output_line() as u32 + place) as usize, total, beta) };
+        unsafe { y.store((row * window.output_line() as u32 + place) as usize, T::from_f32(total)) };
         let Some(next) = rows.next() else { break };
         row = next;
         inputs = load(row);
     }
-}
-
-/// `dx = sum over windows that cover the pixel of weight * dy + beta * dx`, of windows two apart, by cells: those of windows `i` are its rows
-/// or columns 0 and 1, of the padded image, which `i - 1` has with its position 2 only.
-///
-/// # Safety
-/// As [`gaussian_pool_forward_few`]'s, of `dy` and `dx`; windows are 3×3 and two apart; `tiling` is over the cells, [`cells`] of them.
-#[kernel(max_threads = FEW_BLOCK, min_blocks = MIN_BLOCKS, instances(T = [f32, f16, bf16]))]
-pub unsafe fn gaussian_pool_backward_few_cells<T: Storage>(
-    dy: Global<T>,
-    mean: Global<f32>,
-    var: Global<f32>,
-    dx: GlobalMut<T>,
-    beta: f32,
-    variances: u32,
-    window: Window<Nhwc>,
-    tiling: Tiling,
-) {
-    // SAFETY: the caller's.
-    let shapes = [true, false].map(|vertical| unsafe { Shape::load([mean, var], 0, vertical, variances) });
-    let (plane, place, mut rows) = (tiling.plane(), tiling.places().next(), tiling.rows());
-    let row = rows.next();
-    let there = plane.is_some() & place.is_some() & row.is_some();
-    let (plane, place, mut row) = (plane.unwrap_or(0), place.unwrap_or(0), row.unwrap_or(0));
-    let Pixel { column, channel } = tiling.pixel(&window, place);
-    let [down, across] = window.padding.map(|padding| padding / 2);
-    let right = column + across;
-    let (line, pixel) = (window.output_line() as u32, window.pixel());
-    let mut height = [0; 2];
-    unrolled!(J in [0 1] {
-        height[J] = if there & (right.wrapping_sub(J as u32) < window.output[1]) { window.output[0] } else { 0 };
-    });
-    let at = right * pixel + channel;
-    // SAFETY: the plane exists, if it is there.
-    let (dy, dx) = unsafe { (dy.offset(window.output_plane(plane)), dx.offset(window.input_plane(plane))) };
-    let load = |row: u32| {
-        let mut outputs = [[T::from_f32(0.0); 2]; 2];
-        unrolled!(I in [0 1] {
-            let row = (row + down).wrapping_sub(I as u32);
-            unrolled!(J in [0 1] {
-                let at = row.wrapping_mul(line).wrapping_add(at).wrapping_sub(J as u32 * pixel);
-                // SAFETY: an output where it is loaded.
-                outputs[I][J] = unsafe { dy.load_if(row < height[J], at as usize, outputs[I][J]) };
-            });
-        });
-        outputs
-    };
-    let mut outputs = load(row);
-    // SAFETY: the caller's; written a barrier ago.
-    let [by_y, by_x] = unsafe {
-        let weights = put_weights(CELLS_SIZE as u32, |axis| if axis == 0 { shapes[0] } else { shapes[1] });
-        [weights.load4(0).to_array(), weights.load4(4).to_array()]
-    };
-    if !there {
-        return;
-    }
-    let left = (right * 2).wrapping_sub(window.padding[1]);
-    loop {
-        // By the last window, and by the one before it.
-        let mut sums = [[0.0; 2]; 2];
-        unrolled!(I in [0 1] {
-            let [last, before] = outputs[I].map(|output| output.to_f32());
-            sums[I] = [float::fma(by_x[0], last, by_x[2] * before), by_x[1] * last];
-        });
-        let top = ((row + down) * 2).wrapping_sub(window.padding[0]);
-        unrolled!(J in [0 1] {
-            let (last, before) = (sums[0][J], sums[1][J]);
-            let values = [float::fma(by_y[0], last, by_y[2] * before), by_y[1] * last];
-            unrolled!(I in [0 1] {
-                let (row, column) = (top.wrapping_add(I as u32), left.wrapping_add(J as u32));
-                if (row < window.input[0]) & (column < window.input[1]) {
-                    let at = row * window.input_line() as u32 + column * pixel + channel;
-                    // SAFETY: the input exists.
-                    unsafe { put(dx, at as usize, values[I], beta) };
-                }
-            });
-        });
-        let Some(next) = rows.next() else { break };
-        row = next;
-        outputs = load(row);
-    }
-}
-
-/// Rows and columns of cells over the inputs of a window two apart.
-pub fn cells(window: &Window<Nhwc>) -> [u32; 2] {
-    [0, 1].map(|axis| (window.input[axis] - 1 + window.padding[axis]) / 2 + 1 - window.padding[axis] / 2)
 }
 
 /// `dx = weight * dy + beta * dx` of the window over the pixel, of windows that do not overlap.

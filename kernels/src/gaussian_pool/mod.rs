@@ -8,13 +8,15 @@
 //! [`direct`] where windows are small and of a known size, and by [`apart`] where
 //! others do not overlap; in 16 bits, where windows are larger and two apart, by [`matrices`]; backward by [`meshes`], or with the parameters' gradients by [`planes`], where windows of a few known sizes
 //! are three apart; by [`lanes`] where windows are of a few known sizes and most lanes of a warp have work; else by
-//! [`strips`] where these can take them. Channels that are neighbours go by [`patches`] where windows are small and they share
-//! one Gaussian, by [`staged`] where they share one or three Gaussians of a large known size, by
-//! [`slide`] for other windows of a few known sizes, by [`runs`] or by [`vectors`] for others that share one Gaussian or large ones that
-//! share several, by [`few`] or [`lines`] for these where they are no whole vectors; the gradients of the parameters that such channels
+//! [`strips`] where these can take them. Channels that are neighbours and share one Gaussian go by [`packs`] where windows are of a few
+//! small sizes, but of much by [`patches`] or by [`runs`], and by [`few`] where such windows do not overlap and channels are no whole
+//! vectors. Others go by [`staged`] where channels share one or three Gaussians of a large known size, by [`slide`] for other windows of a
+//! few known sizes, by [`vectors`] for others that share one Gaussian or large ones that share several, by [`lines`] for these where they
+//! are no whole vectors; the gradients of the parameters that such channels
 //! share come of [`correlate`] in 16 bits where windows are large, of [`positions`] where they are small. Gradients of the parameters
 //! and the input of windows of 3×3 one apart come of [`runs_learnt`], in both orders. Few outputs of large windows come of [`large`], in
-//! both orders, and windows far apart, small ones one apart and others of little in all of [`elements`]. The rest goes the general way:
+//! both orders; little of windows of a few small sizes of [`packs`] in row-major images too, and what is far apart or little otherwise of
+//! [`elements`]. The rest goes the general way:
 //!
 //! - [`gaussian_pool_weights`] computes the factors of every Gaussian, once per pass, into a table.
 //! - [`gaussian_pool_forward`] and [`gaussian_pool_backward`] share one shape. A block takes a tile of one plane of what
@@ -59,6 +61,7 @@ pub mod large;
 pub mod lines;
 pub mod matrices;
 pub mod meshes;
+pub mod packs;
 mod parameters;
 pub mod patches;
 pub mod planes;

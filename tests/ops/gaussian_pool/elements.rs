@@ -5,9 +5,9 @@ use ferrolayer::ops::Window;
 
 use super::{Case, cases as all_of};
 
-/// Windows that reach outside and that do not, of rows that are loaded at once, more than that and less; several planes a block; of each size
-/// that is compiled in, one apart by one row a thread and by several, of heights that are no multiple of these, and further apart;
-/// channels that are whole vectors and that are not.
+/// Windows that reach outside and that do not, of rows that are loaded at once, more than that and less; several planes a block; one apart by
+/// one row a thread and by several, of heights that are no multiple of these, and further apart; channels that are whole vectors and that
+/// are not; and such of sizes that go by packs.
 pub(super) fn cases() -> Vec<Case> {
     let window = |size: [usize; 2]| Window::new(size);
     let one_apart = |size: [usize; 2]| Window::new(size).stride([1, 1]);
@@ -30,33 +30,6 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 /// Whether a sanitizer follows it in seconds, where there is one: larger ones have no other barriers.
-fn followed(&([n, c, h, w], _): &([usize; 4], Window)) -> bool {
+pub(super) fn followed(&([n, c, h, w], _): &([usize; 4], Window)) -> bool {
     !SANITIZED || n * c * h * w <= 12_000
-}
-
-/// Windows of 7×7, one apart by one row a thread and by several, and those of 5×5 and 7×7 that are two apart, whose last rows and columns
-/// of the image have fewer windows over them, or none.
-pub(super) fn sevens() -> Vec<Case> {
-    let window = |size, stride| Window::new([size; 2]).stride([stride; 2]);
-    let each = [
-        ([3, 6, 37, 38], window(7, 1).padding([3, 3])),
-        ([5, 6, 17, 19], window(7, 1)),
-        ([5, 6, 21, 23], window(7, 2).padding([3, 3])),
-        ([9, 3, 20, 22], window(7, 2)),
-        ([8, 6, 14, 16], window(5, 2)),
-    ];
-    each.into_iter().filter(followed).flat_map(|case| all_of(&[case])).collect()
-}
-
-/// Channels that in 16 bits are halves of vectors, and in f32 whole ones.
-pub(super) fn halves() -> Vec<Case> {
-    let window = |size, stride| Window::new([size; 2]).stride([stride; 2]);
-    let each = [
-        ([6, 12, 9, 11], window(3, 1).padding([1, 1])),
-        ([5, 4, 13, 15], window(5, 1).padding([2, 2])),
-        ([5, 12, 13, 15], window(5, 2).padding([2, 2])),
-        ([6, 4, 13, 13], window(7, 2).padding([3, 3])),
-        ([9, 4, 16, 20], window(3, 3)),
-    ];
-    each.into_iter().flat_map(|case| all_of(&[case])).collect()
 }

@@ -12,6 +12,7 @@ mod lanes;
 mod large;
 mod matrices;
 mod meshes;
+mod packs;
 mod patches;
 mod planes;
 mod positions;
@@ -80,10 +81,13 @@ impl<T: Real> OnGpu for Forward<'_, T> {
         };
         let geometry = geometry(plan, plan.axes.map(|axis| axis.output), columns)?;
         let row_major = row_major::forward(gpu, plan, &geometry, T::DTYPE);
-        if !row_major.as_ref().is_some_and(RowMajorPlan::is_much)
-            && let Some(elements) = elements::forward(plan, &geometry, T::DTYPE)
-        {
-            return self.elements(gpu, geometry, elements);
+        if !row_major.as_ref().is_some_and(RowMajorPlan::is_much) {
+            if let Some(by_packs) = packs::forward(gpu, plan, &geometry, T::DTYPE) {
+                return self.by_packs(gpu, by_packs);
+            }
+            if let Some(elements) = elements::forward(plan, &geometry, T::DTYPE) {
+                return self.elements(gpu, geometry, elements);
+            }
         }
         if let Some(by_matrices) = matrices::forward(gpu, plan, &geometry, T::DTYPE) {
             return self.by_matrices(gpu, geometry, by_matrices);
@@ -175,11 +179,13 @@ impl<T: Real> OnGpu for Backward<'_, T> {
         let (variances, bytes) = (plan.variances() as u32, T::DTYPE.size() as u32);
         let writes = !parameters && self.dx.as_ref().is_some_and(|out| out.beta == 0.0);
         let row_major = if parameters { None } else { row_major::backward(gpu, plan, &geometry, T::DTYPE, writes) };
-        if !parameters
-            && !row_major.as_ref().is_some_and(RowMajorPlan::is_much)
-            && let Some(elements) = elements::backward(plan, &geometry, T::DTYPE)
-        {
-            return self.elements(gpu, geometry, elements);
+        if !parameters && !row_major.as_ref().is_some_and(RowMajorPlan::is_much) {
+            if let Some(by_packs) = packs::backward(gpu, plan, &geometry, T::DTYPE) {
+                return self.by_packs(gpu, by_packs);
+            }
+            if let Some(elements) = elements::backward(plan, &geometry, T::DTYPE) {
+                return self.elements(gpu, geometry, elements);
+            }
         }
         if writes && let Some(by_patches) = patches::backward(plan, &geometry, T::DTYPE) {
             return self.by_patches(gpu, by_patches);

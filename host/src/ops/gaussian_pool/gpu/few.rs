@@ -1,10 +1,7 @@
 //! Launches of the kernels for channels that are last and no whole vectors, and for little: an element a thread, or by lines.
 
 use cuda_std::launch::LaunchDims;
-use kernels::gaussian_pool::few::{
-    CELLS_SIZE, FEW_BLOCK, GaussianPoolBackwardFew, GaussianPoolBackwardFewCells, GaussianPoolForwardFew,
-    MOST_ELEMENTS, SIZES, cells,
-};
+use kernels::gaussian_pool::few::{FEW_BLOCK, GaussianPoolBackwardFew, GaussianPoolForwardFew, MOST_ELEMENTS, SIZES};
 use kernels::gaussian_pool::lines::{GaussianPoolForwardLines, LINES_BLOCK, Lines, Plan as LinesPlan};
 use kernels::gaussian_pool::slide::CHANNELS;
 use kernels::gaussian_pool::{Axis, Geometry};
@@ -14,7 +11,6 @@ use kernels::window::{Covering, Nhwc, Tiling, Window};
 use super::super::plan::Plan;
 use super::super::{Backward, Forward};
 use super::patches::{of_planes, window};
-use super::vectors::turned;
 use crate::Layout::{ChannelsLast, RowMajor};
 use crate::device::{Gpu, for_storage};
 use crate::{DType, Real, Result};
@@ -64,28 +60,15 @@ pub(super) fn little(plan: &Plan, geometry: &Geometry) -> Option<FewPlan> {
     if plan.layout != RowMajor || plan.planes() == 0 || !one || !(little || small) {
         return None;
     }
-    backward_of(of_planes(geometry, [geometry.planes, 1])).filter(|few| !overlap(&few.window))
+    backward_of(of_planes(geometry, [geometry.planes, 1]))
 }
 
 fn backward_of(window: Window<Nhwc>) -> Option<FewPlan> {
-    let [y, x] = window.stride;
-    let known = of_known_size(&window) && (y == x || y.min(x) >= window.size[0]);
-    let window = if [y, x] == [1; 2] { turned(window) } else { window };
-    let size = match [y, x] {
-        [1, 1] => window.output,
-        _ if by_cells(&window) => cells(&window),
-        _ => window.input,
-    };
-    known.then(|| elements(window, size))
+    (of_known_size(&window) && !overlap(&window)).then(|| elements(window, window.input))
 }
 
 fn of_known_size(window: &Window<Nhwc>) -> bool {
     SIZES.contains(&window.size[0]) && window.size[0] == window.size[1]
-}
-
-/// Whether the backward kernel is that by cells.
-fn by_cells(window: &Window<Nhwc>) -> bool {
-    (window.size, window.stride) == ([CELLS_SIZE as u32; 2], [2; 2])
 }
 
 /// Whether so many channels are no multiple of what other kernels with the channels last take at once.
@@ -132,8 +115,7 @@ impl<T: Real> Forward<'_, T> {
                     macro_rules! run {
                         ($size:literal) => {{
                             type Kernel<'a, S> = GaussianPoolForwardFew<'a, S, $size>;
-                            let (beta, turned) = (0.0, 0);
-                            let launch = Kernel::<S> { x, mean, var, y, beta, turned, variances, window, tiling };
+                            let launch = Kernel::<S> { x, mean, var, y, variances, window, tiling };
                             // SAFETY: `x` and `y` have the shapes and the layout that `window` was made of, whose windows are of that
                             // size, and the parameters theirs; the tiling is over its outputs, and the launch its own.
                             unsafe { gpu.launch(dims, launch) }
@@ -172,27 +154,7 @@ impl<T: Real> Backward<'_, T> {
                     unsafe { gpu.launch(dims, launch) }
                 }};
             }
-            macro_rules! run_turned {
-                ($size:literal) => {{
-                    type Kernel<'a, S> = GaussianPoolForwardFew<'a, S, $size>;
-                    let (x, y, turned) = (dy, dx, 1);
-                    let launch = Kernel::<S> { x, mean, var, y, beta, turned, variances, window, tiling };
-                    // SAFETY: as above, of `dy` and `dx`; the window is that whose pooling of `dy` is the pass, and the tiling over what it gives.
-                    unsafe { gpu.launch(dims, launch) }
-                }};
-            }
-            match (window.size[0], window.stride) {
-                (2, [1, 1]) => run_turned!(2),
-                (2, _) => run!(2),
-                (_, [1, 1]) => run_turned!(3),
-                _ if by_cells(&window) => {
-                    let launch =
-                        GaussianPoolBackwardFewCells::<S> { dy, mean, var, dx, beta, variances, window, tiling };
-                    // SAFETY: as above; the tiling is over the cells of the window's inputs.
-                    unsafe { gpu.launch(dims, launch) }
-                }
-                _ => run!(3),
-            }
+            if window.size[0] == 2 { run!(2) } else { run!(3) }
         })
     }
 }

@@ -106,7 +106,7 @@ fn of_shared(plan: &Plan, geometry: &Geometry) -> Option<Window<Nhwc>> {
 
 /// Whether there is a kernel for windows one apart of this size.
 fn are_runs(window: &Window<Nhwc>) -> bool {
-    runs::SIZES.contains(&window.size[0]) && window.size[0] == window.size[1] && window.stride == [1; 2]
+    (window.size, window.stride) == ([runs::SIZE; 2], [1; 2])
 }
 
 fn by_runs(gpu: &Gpu, plan: &Plan, window: Window<Nhwc>, bytes: usize, way: Way) -> Option<VectorsPlan> {
@@ -157,15 +157,8 @@ macro_rules! launch_runs {
         // SAFETY: the tensors have the shapes and the layout that the window was made of, and the parameters theirs; the grid, the
         // block and the shared memory are the plan's, of windows of this size, and memory begins at multiples of 16 bytes.
         unsafe {
-            if window.size[0] == 3 {
-                let launch =
-                    GaussianPoolRuns::<$s, 3> { from, mean, var, to, beta, turned, variances, geometry, window, vectors };
-                $gpu.launch(dims, launch)
-            } else {
-                let launch =
-                    GaussianPoolRuns::<$s, 5> { from, mean, var, to, beta, turned, variances, geometry, window, vectors };
-                $gpu.launch(dims, launch)
-            }
+            type Runs<'a> = GaussianPoolRuns<'a, $s, { runs::SIZE as usize }>;
+            $gpu.launch(dims, Runs { from, mean, var, to, beta, turned, variances, geometry, window, vectors })
         }
     }};
 }
