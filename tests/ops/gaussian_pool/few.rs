@@ -1,10 +1,8 @@
 //! Images and windows that reach each way of the kernels for channels that are last and no whole vectors.
 
-use ferrolayer::Layout;
 use ferrolayer::ops::Window;
-use ferrolayer::ops::gaussian_pool::Normalize;
 
-use super::Case;
+use super::{Case, packs};
 
 /// Windows of 2×2 and 3×3 of each stride, whose blocks take several images, and rows of one; larger ones by lines, of several rows and
 /// parts of a line; rows and columns that no window covers; a few planes that follow each other.
@@ -28,15 +26,5 @@ pub(super) fn cases() -> Vec<Case> {
         ([1, 3, 30, 70], window(4, 2, 0)),
         ([2, 5, 31, 33], window(11, 2, 0)),
     ];
-    let case = |(i, (x, window)), layout| Case {
-        x,
-        layout,
-        window,
-        normalize: Normalize::Window,
-        kernels: 1,
-        shared: true,
-        per_axis: i % 2 == 0,
-    };
-    let each = list.into_iter().enumerate();
-    each.flat_map(|of| [Layout::ChannelsLast, Layout::RowMajor].map(|layout| case(of, layout))).collect()
+    packs::of_one(&list)
 }

@@ -35,7 +35,7 @@ pub(super) fn halves() -> Vec<Case> {
 }
 
 /// One Gaussian of such windows in both layouts.
-fn of_one(list: &[([usize; 4], Window)]) -> Vec<Case> {
+pub(super) fn of_one(list: &[([usize; 4], Window)]) -> Vec<Case> {
     let case = |(i, &(x, window)): (usize, &([usize; 4], Window)), layout| Case {
         x,
         layout,
