@@ -73,6 +73,7 @@ pub(super) fn cases() -> Vec<Case> {
         ([2, 8, 14, 15], window(5, 2, 2).stride([2, 1])),
         ([2, 3, 17, 15], window(7, 2, 3).stride([2, 3])),
         (b, window(5, 2, 2)),
+        ([2, 6, 11, 13], window(2, 1, 1).stride([1, 2])),
     ])
 }
 

@@ -230,7 +230,7 @@ impl<T: Real> OnGpu for Backward<'_, T> {
             return self.staged(gpu, geometry, staged);
         }
         if !parameters
-            && few::odd_backward(&geometry, T::DTYPE)
+            && few::odd(geometry.channels)
             && let Some(few) = few::backward(plan, &geometry)
         {
             return self.few(gpu, few);

@@ -96,8 +96,7 @@ impl Kind {
         let overlap = self.stride < self.size[0].min(self.size[1]);
         match (&self.channels, self.size, self.stride) {
             (Channels::One, _, 2..) if overlap => 0..1 << 20,
-            (Channels::One | Channels::Odd | Channels::Halves, [2, 2], _) => 0..0,
-            (Channels::One | Channels::Odd, [3, 3], _) => 0..0,
+            (Channels::One | Channels::Odd, [2, 2] | [3, 3], _) | (Channels::Halves, [2, 2], _) => 0..0,
             (Channels::One, _, 2..) => 0..1 << 18,
             (Channels::Halves, [3, 3], _) => 0..1 << 18,
             (Channels::Odd | Channels::Halves, _, 1) => 0..1 << 29,

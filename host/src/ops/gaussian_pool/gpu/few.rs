@@ -13,7 +13,7 @@ use super::super::{Backward, Forward};
 use super::patches::{of_planes, window};
 use crate::Layout::{ChannelsLast, RowMajor};
 use crate::device::{Gpu, for_storage};
-use crate::{DType, Real, Result};
+use crate::{Real, Result};
 
 /// Elements that are little: with as many, blocks that go down planes take longer.
 const LITTLE: u64 = 1 << 18;
@@ -37,7 +37,7 @@ enum Way {
 /// The plan of the forward pass, if channels share a Gaussian whose weights are the same everywhere and there is a kernel.
 pub(super) fn forward(plan: &Plan, geometry: &Geometry) -> Option<FewPlan> {
     let window = of_one(plan, geometry)?;
-    if of_known_size(&window) {
+    if is_known(&window) {
         return Some(elements(window, window.output));
     }
     let lines = Lines::plan(&window, plan.variances() as u32)?;
@@ -64,22 +64,17 @@ pub(super) fn little(plan: &Plan, geometry: &Geometry) -> Option<FewPlan> {
 }
 
 fn backward_of(window: Window<Nhwc>) -> Option<FewPlan> {
-    (of_known_size(&window) && !overlap(&window)).then(|| elements(window, window.input))
+    is_known(&window).then(|| elements(window, window.input))
 }
 
-fn of_known_size(window: &Window<Nhwc>) -> bool {
-    SIZES.contains(&window.size[0]) && window.size[0] == window.size[1]
+/// Whether there are kernels for an element a thread.
+fn is_known(window: &Window<Nhwc>) -> bool {
+    SIZES.contains(&window.size[0]) && window.size[0] == window.size[1] && !overlap(window)
 }
 
 /// Whether so many channels are no multiple of what other kernels with the channels last take at once.
 pub(super) fn odd(channels: u32) -> bool {
     !channels.is_multiple_of(CHANNELS)
-}
-
-/// The same of the passes backward: of windows one apart that is 16 bytes.
-pub(super) fn odd_backward(geometry: &Geometry, dtype: DType) -> bool {
-    let one_apart = geometry.axes.iter().all(|axis| axis.stride == 1);
-    odd(geometry.channels) || (one_apart && !geometry.channels.is_multiple_of(16 / dtype.size() as u32))
 }
 
 fn of_one(plan: &Plan, geometry: &Geometry) -> Option<Window<Nhwc>> {

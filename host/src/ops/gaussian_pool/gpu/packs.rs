@@ -125,12 +125,8 @@ pub(super) fn forward(gpu: &Gpu, plan: &Plan, geometry: &Geometry, dtype: DType)
             outputs >= LEAST_OUTPUTS && of_rows(&window).contains(&products)
         }
         ChannelsLast => {
-            // Those further apart for which there are others.
-            let apart = match size {
-                2 => window.stride != [1; 2],
-                3 => few::odd(window.channels) && !overlap(&window),
-                _ => false,
-            };
+            // Those that do not overlap for which there are others.
+            let apart = !overlap(&window) && (size == 2 || size == 3 && few::odd(window.channels));
             !apart && !by_vectors(&window, dtype)
         }
     };
