@@ -42,6 +42,7 @@ pub mod relu;
 pub mod route;
 pub mod scale_add;
 pub mod sgd;
+pub mod shares;
 pub mod softmax_cross_entropy;
 pub mod stochastic_pool;
 pub mod swish;

@@ -52,6 +52,11 @@ pub fn tests() -> Vec<Trial> {
         let (shape, window) = grouped_and_many()[0];
         matches_cpu::<f32>(gpu, &Case { shape, window }, Layout::RowMajor)
     }));
+    tests.extend(on_each_gpu("avg_pool::matches_cpu_on_several_runs", |gpu| {
+        far_apart_and_many()
+            .into_iter()
+            .try_for_each(|(shape, window)| matches_cpu::<f32>(gpu, &Case { shape, window }, Layout::RowMajor))
+    }));
     tests.push(on_real_gpu("avg_pool::matches_cpu_on_all_many_large_windows", |gpu| {
         grouped_and_many().into_iter().try_for_each(|(shape, window)| {
             matches_cpu::<f32>(gpu, &Case { shape, window }, Layout::RowMajor)?;
@@ -108,7 +113,10 @@ fn chosen() -> Vec<Case> {
         Case { shape: [2, 300, 3, 5], window: window(2, 2).padding([1, 1]) },
     ];
     cases.extend(
-        [patched(), by_vectors(), by_chunks()].concat().into_iter().map(|(shape, window)| Case { shape, window }),
+        [patched(), by_vectors(), by_chunks(), far_apart()]
+            .concat()
+            .into_iter()
+            .map(|(shape, window)| Case { shape, window }),
     );
     cases
 }
@@ -119,6 +127,8 @@ fn large() -> Vec<Case> {
         Case { shape: [8, 64, 112, 112], window: window(3, 2).padding([1, 1]) },
         Case { shape: [8, 64, 112, 112], window: window(2, 2) },
         Case { shape: [3, 5, 701, 1003], window: window(5, 3).padding([2, 1]).ceil_mode(true) },
+        Case { shape: [2, 64, 111, 113], window: window(5, 5) },
+        Case { shape: [2, 64, 111, 113], window: window(7, 4).padding([3, 3]) },
         Case { shape: [1, 1, 2, 300_001], window: window(2, 1) },
         Case { shape: [1, 1, 300_001, 2], window: window(2, 1) },
         Case { shape: [70_001, 3, 2, 2], window: window(2, 1) },

@@ -155,7 +155,7 @@ fn says_once() -> Outcome {
          lanes of a warp share a window, whose rows are whole chunks of 16 bytes"
             .to_owned(),
         "max_pool_forward_apart_f32_4 grid 1 block 256: window 4x4 stride 4x4 padding 0x0 dilation 1x1 over 9x9 row-major: by \
-         whole windows in registers, of a size compiled in, which do not overlap"
+         whole windows in registers, of a size compiled in, which share little or are few"
             .to_owned(),
         format!(
             "max_pool_forward_columns_f32_u8_0_0 grid 1 block 128 shared 4176 bytes: {five} dilation 1x1 over 9x9 row-major: by \

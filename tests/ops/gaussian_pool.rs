@@ -27,6 +27,7 @@ mod packs;
 mod patches;
 mod ramp;
 mod row_major;
+mod shares;
 mod slide;
 mod staged;
 mod strips;
@@ -94,6 +95,8 @@ pub fn tests() -> Vec<Trial> {
         tests.push(on_real_gpu(&name, move |gpu| compare::<f32>(gpu, &case, 20)));
     }
     tests.extend(row_major::many_elements());
+    tests.extend(on_each_gpu("gaussian_pool::several_runs_match_cpu", shares::several_runs));
+    tests.push(on_real_gpu("gaussian_pool::many_runs_match_cpu", shares::many_runs));
     tests.push(on_real_gpu("gaussian_pool::correlation_matches_cpu::f16", correlate::matches_cpu_at_full_size::<f16>));
     tests
         .push(on_real_gpu("gaussian_pool::correlation_matches_cpu::bf16", correlate::matches_cpu_at_full_size::<bf16>));
@@ -208,6 +211,7 @@ fn gpu_cases() -> Vec<Case> {
         row_major::several(),
         matrices::cases(),
         packs::cases(),
+        shares::cases(),
     ];
     [vec![listed], of_kernels.into()].concat().concat()
 }

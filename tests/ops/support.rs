@@ -259,6 +259,42 @@ pub fn by_chunks() -> Vec<([usize; 4], Window)> {
     followed(cases)
 }
 
+/// Square windows of every size that a thread has whole in registers, row-major, which share little or nothing, or of which there are few; padded,
+/// past the image, and not as far apart both ways.
+pub fn far_apart() -> Vec<([usize; 4], Window)> {
+    let window = |size, stride| Window::new([size; 2]).stride([stride; 2]);
+    followed(vec![
+        ([3, 5, 13, 17], window(2, 3)),
+        ([2, 3, 17, 19], window(2, 5).padding([1, 1]).ceil_mode(true)),
+        ([2, 4, 19, 17], window(3, 4).padding([1, 1])),
+        ([2, 3, 16, 20], window(4, 3)),
+        ([2, 3, 17, 16], window(4, 2).padding([1, 2])),
+        ([2, 3, 17, 24], window(4, 8)),
+        ([2, 4, 21, 22], window(5, 3).padding([2, 2]).ceil_mode(true)),
+        ([2, 4, 21, 25], window(5, 5).padding([0, 1])),
+        ([1, 3, 23, 26], window(5, 4).stride([4, 7])),
+        ([2, 3, 26, 25], window(6, 6).padding([3, 3])),
+        ([2, 3, 26, 25], window(6, 4).padding([1, 0])),
+        ([2, 3, 29, 30], window(7, 7).ceil_mode(true)),
+        ([2, 3, 29, 30], window(7, 5).padding([3, 3])),
+        ([2, 3, 33, 36], window(8, 9).padding([4, 0])),
+        ([1, 3, 34, 40], window(8, 12)),
+        ([1, 2, 34, 41], window(8, 5).padding([1, 4])),
+    ])
+}
+
+/// The same of so many elements that backward blocks take several runs of them, of rows that end among a run's last elements; one, two and three
+/// windows over an element.
+pub fn far_apart_and_many() -> Vec<([usize; 4], Window)> {
+    let window = |size, stride| Window::new([size; 2]).stride([stride; 2]);
+    vec![
+        ([9, 9, 57, 61], window(4, 4).ceil_mode(true)),
+        ([9, 9, 57, 61], window(5, 4).padding([2, 1])),
+        ([9, 9, 57, 61], window(11, 4).padding([5, 5])),
+        ([400, 211, 4, 1], Window::new([3, 1]).stride([3, 3])),
+    ]
+}
+
 /// Shapes and windows that have kernels of their own in one layout or both: odd heights and widths, images smaller than a
 /// patch or a cell, several planes a block, rows of more columns than a block has threads, windows that end past the image.
 pub fn patched() -> Vec<([usize; 4], Window)> {

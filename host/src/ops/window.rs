@@ -2,6 +2,7 @@
 
 mod choices;
 mod explained;
+mod shares;
 mod vectors;
 
 use std::marker::PhantomData;
@@ -10,8 +11,9 @@ use std::ops::Range;
 use crate::{Element, Error, Layout, Result, Tensor, check};
 use kernels::window::{Nchw, Nhwc, Order};
 
-pub(crate) use choices::{Choice, elements, is_little, is_little_backward};
+pub(crate) use choices::{Choice, apart, elements, is_little, is_little_backward};
 pub(crate) use explained::Kernels;
+pub(crate) use shares::{for_shares, shares};
 pub(crate) use vectors::{for_meshes, for_vectors, forward_vectors};
 
 /// Size, stride, padding and dilation of a two-dimensional window, each as `[vertical, horizontal]`.
@@ -343,13 +345,11 @@ macro_rules! for_order {
 pub(crate) use for_order;
 
 /// Runs a block, which returns, with the size and the stride of a row-major window as constants, and what a launch by bands of
-/// outputs takes, if there are kernels for such.
+/// outputs takes, if it is one of these sizes and strides.
 macro_rules! for_slide {
-    ($window:expr, $bytes:expr => $size:ident, $stride:ident, $found:pat, $body:block) => {
-        $crate::ops::window::for_slide!(@ $window, $bytes => $size = 2, $stride = 2, $found, $body);
-        $crate::ops::window::for_slide!(@ $window, $bytes => $size = 3, $stride = 1, $found, $body);
-        $crate::ops::window::for_slide!(@ $window, $bytes => $size = 3, $stride = 2, $found, $body);
-        $crate::ops::window::for_slide!(@ $window, $bytes => $size = 3, $stride = 3, $found, $body);
+    ($window:expr, $bytes:expr, [$($a:literal / $b:literal)*]
+        => $size:ident, $stride:ident, $found:pat, $body:block) => {
+        $($crate::ops::window::for_slide!(@ $window, $bytes => $size = $a, $stride = $b, $found, $body);)*
     };
     (@ $window:expr, $bytes:expr => $size:ident = $a:literal, $stride:ident = $b:literal, $found:pat, $body:block) => {
         if $window.size == [$a, $a]
@@ -387,19 +387,21 @@ macro_rules! for_padded {
 }
 pub(crate) use for_padded;
 
-/// Runs a block, which returns, with the size of a row-major window as a constant and what a launch by pieces takes, if there are
-/// kernels for such.
+/// Runs a block, which returns, with the size of a row-major window as a constant and what a launch by pieces takes, if these take least time:
+/// of elements with so many bytes, which are added up or not.
 macro_rules! for_apart {
-    ($window:expr => $size:ident, $pattern:pat, $body:block) => {
-        $crate::ops::window::for_apart!(@ $window => $size = 4, $pattern, $body);
-        $crate::ops::window::for_apart!(@ $window => $size = 8, $pattern, $body);
+    ($window:expr, $bytes:expr, $added:literal => $size:ident, $pattern:pat, $body:block) => {
+        if let Some($pattern) = $crate::ops::window::apart(&$window, $bytes, $added) {
+            $crate::ops::window::for_apart!(@ $window, $size, $body; 2 3 4 5 6 7 8);
+        }
     };
-    (@ $window:expr => $size:ident = $a:literal, $pattern:pat, $body:block) => {
-        if $window.size == [$a, $a]
-            && let Some($pattern) = kernels::pieces::Pieces::apart(&$window)
-        {
-            const $size: u32 = $a;
-            $body
+    (@ $window:expr, $size:ident, $body:block; $($a:literal)*) => {
+        match $window.size[1] {
+            $($a => {
+                const $size: u32 = $a;
+                $body
+            })*
+            _ => {}
         }
     };
 }

@@ -10,7 +10,7 @@ use crate::band::{self, Bands, Staged, inputs_of, pairs};
 use crate::chunks::{self, Chunks};
 use crate::elementwise::get;
 use crate::patch::{self, Patches};
-use crate::pieces::{self, Pieces, Planes, columns};
+use crate::pieces::{self, Pieces, Planes, columns, halves};
 use crate::vectors::Lanes;
 use crate::warps::{self, Warps};
 use crate::wholes::{self, Wholes};
@@ -115,7 +115,7 @@ pub unsafe fn avg_pool_forward_patch<T: Storage, const SIZE: usize, const PADDIN
 #[kernel(
     max_threads = band::THREADS,
     min_blocks = band::MIN_BLOCKS,
-    instances(T = [f32, f16, bf16], (SIZE, STRIDE) = [(2, 2), (3, 1), (3, 2), (3, 3)])
+    instances(T = [f32, f16, bf16], (SIZE, STRIDE) = [(2, 2), (3, 1), (3, 2)])
 )]
 pub unsafe fn avg_pool_forward_band<T: Storage, const SIZE: usize, const STRIDE: usize>(
     x: Global<T>,
@@ -227,16 +227,16 @@ pub unsafe fn avg_pool_forward_columns<T: Storage, const STRIDE: usize, const GR
     }
 }
 
-/// As [`avg_pool_forward`], by [pieces](crate::pieces), for windows of `SIZE` by `SIZE` positions that do not overlap: a thread has
-/// a window of 4×4, or half of one of 8×8.
+/// As [`avg_pool_forward`], by [pieces](crate::pieces), for windows of `SIZE` by `SIZE` positions that share little: a thread has one, or half of
+/// one of 8×8.
 ///
 /// # Safety
-/// The module's, but for the tiling; the window is such, and as far apart as its size; memory begins at multiples of 16 bytes, and
-/// `pieces` are of it, with the launch's grid.
+/// The module's, but for the tiling; the window is such; memory begins at multiples of 16 bytes, and `pieces` are of it, with the launch's
+/// grid.
 #[kernel(
     block = pieces::BLOCK,
     min_blocks = pieces::blocks(SIZE),
-    instances(T = [f32, f16, bf16], SIZE = [4, 8])
+    instances(T = [f32, f16, bf16], SIZE = [2, 3, 4, 5, 6, 7, 8])
 )]
 pub unsafe fn avg_pool_forward_apart<T: Storage, const SIZE: u32>(
     x: Global<T>,
@@ -246,17 +246,21 @@ pub unsafe fn avg_pool_forward_apart<T: Storage, const SIZE: u32>(
     pieces: Pieces,
 ) {
     let planes = Planes::of(&window);
-    let piece = pieces.piece::<SIZE>(&planes, 1, 0);
+    let piece = pieces.piece::<SIZE, false>(&planes, thread::block_idx_x(), 1, 0);
     // SAFETY: the caller's.
-    let values = unsafe { Pieces::load::<T, SIZE, SIZE>(x, &planes, piece, T::from_f32(0.0), pieces.by_vectors()) };
+    let values = unsafe { Pieces::load::<T, SIZE, false>(x, &planes, piece, T::from_f32(0.0), pieces.by_vectors()) };
     let mut sum = 0.0;
     unrolled!(I in [0 1 2 3 4 5 6 7] {
         if (I as u32) < SIZE {
-            let [a, b, c, d] = values[I].map(T::to_f32);
-            sum += (a + b) + (c + d);
+            // Even and odd columns, so that no sum waits for all before.
+            let mut sums = [0.0; 2];
+            unrolled!(J in [0 1 2 3 4 5 6] {
+                if (J as u32) < columns(SIZE, false) { sums[J % 2] += values[I][J].to_f32(); }
+            });
+            sum += sums[0] + sums[1];
         }
     });
-    let halves = SIZE / columns(SIZE);
+    let halves = halves(SIZE);
     if halves == 2 {
         // The other half is the next thread's; both belong to one warp.
         sum += warp::shuffle_xor(sum, 1);

@@ -9,9 +9,9 @@
 //!
 //! That is any layout's and any size's. Where rows have room in shared memory, row-major images go by [bands](crate::band),
 //! and common windows with the channels last by [patches](crate::patch); of 16 bits common windows go by
-//! [fours](crate::patch::quads) or by [octets](crate::patch::octets) of channels; forward over larger windows that do not overlap
-//! goes by [pieces](crate::pieces), and over whole small planes by [threads of their own](crate::wholes), over large ones of whole rows of 16 bytes by
-//! [chunks](crate::chunks) of these; other windows with the channels last go by [vectors](crate::vectors) of these.
+//! [fours](crate::patch::quads) or by [octets](crate::patch::octets) of channels; forward over windows that share little
+//! goes by [pieces](crate::pieces), backward by [runs of elements](crate::shares), and forward over whole small planes by [threads of
+//! their own](crate::wholes), over large ones of whole rows of 16 bytes by [chunks](crate::chunks) of these; other windows with the channels last go by [vectors](crate::vectors) of these.
 //!
 //! Sums and quotients are `f32`, rounded once when they are stored.
 //!
@@ -27,6 +27,7 @@ mod backward;
 mod forward;
 mod meshes;
 mod octets;
+mod shares;
 mod vectors;
 
 pub use backward::*;
@@ -34,6 +35,7 @@ use cuda_std::prelude::*;
 pub use forward::*;
 pub use meshes::*;
 pub use octets::*;
+pub use shares::*;
 pub use vectors::*;
 
 use crate::window::{Order, Window};

@@ -5,9 +5,9 @@
 //!
 //! Planes that follow each other and share one Gaussian go by [`quads`], [`squares`] or [`bands`] where windows are of 2×2 or 3×3 two apart, and
 //! by [`falling`] where they are of other few known sizes one or two apart. Others go forward by
-//! [`direct`] where windows are small and of a known size, and by [`apart`] where
-//! others do not overlap; in 16 bits, where windows are larger and two apart, by [`matrices`]; backward by [`meshes`], or with the parameters' gradients by [`planes`], where windows of a few known sizes
-//! are three apart; by [`lanes`] where windows are of a few known sizes and most lanes of a warp have work; else by
+//! [`direct`] where windows are small, of a known size and share little, and by [`apart`] where
+//! others do not overlap; in 16 bits, where windows are larger and two apart, by [`matrices`]; backward by [`shares`] where windows are far apart, by
+//! [`meshes`], or with the parameters' gradients by [`planes`], where windows of a few known sizes are three apart; by [`lanes`] where windows are of a few known sizes and most lanes of a warp have work; else by
 //! [`strips`] where these can take them. Channels that are neighbours and share one Gaussian go by [`packs`] where windows are of a few
 //! small sizes, but of much by [`patches`] or by [`runs`], and by [`few`] where such windows do not overlap and channels are no whole
 //! vectors. Others go by [`staged`] where channels share one or three Gaussians of a large known size, by [`slide`] for other windows of a
@@ -15,7 +15,7 @@
 //! are no whole vectors; the gradients of the parameters that such channels
 //! share come of [`correlate`] in 16 bits where windows are large, of [`positions`] where they are small. Gradients of the parameters
 //! and the input of windows of 3×3 one apart come of [`runs_learnt`], in both orders. Few outputs of large windows come of [`large`], in
-//! both orders; little of windows of a few small sizes of [`packs`] in row-major images too, and what is far apart or little otherwise of
+//! both orders; windows of 5×5 and 7×7 far apart and little of other small ones of [`packs`] in row-major images too, and what is far apart or little otherwise of
 //! [`elements`]. The rest goes the general way:
 //!
 //! - [`gaussian_pool_weights`] computes the factors of every Gaussian, once per pass, into a table.
@@ -70,6 +70,7 @@ pub mod quads;
 pub mod runs;
 pub mod runs_learnt;
 pub mod sets;
+pub mod shares;
 pub mod slide;
 pub mod squares;
 pub mod staged;

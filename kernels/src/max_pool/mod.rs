@@ -5,7 +5,7 @@
 //! neighbouring columns, or channels where these are last. It visits the positions inside the image in row-major order.
 //! That is any layout's and any size's. Where rows have room in shared memory, row-major images go by [bands](crate::band),
 //! and common windows with the channels last by [patches](crate::patch); of 16 bits common windows go two at once, by
-//! [fours](crate::patch::quads) or by [octets](crate::patch::octets) of channels; larger windows that do not overlap go by
+//! [fours](crate::patch::quads) or by [octets](crate::patch::octets) of channels; windows that share little go by
 //! [pieces](crate::pieces), and those that are a whole small plane by [threads of their own](crate::wholes), large ones of whole rows
 //! of 16 bytes by [chunks](crate::chunks) of these; other windows with the channels last by [vectors](crate::vectors) of these. Backward
 //! is [`route`](crate::route)'s.

@@ -3,7 +3,7 @@
 use ferrolayer::ops::Window;
 use proptest::prelude::*;
 
-use crate::support::{by_chunks, by_vectors, patched};
+use crate::support::{by_chunks, by_vectors, far_apart, patched};
 
 /// An input's shape and a window that fits it.
 #[derive(Clone, Debug)]
@@ -100,7 +100,10 @@ pub fn chosen() -> Vec<Case> {
         Case::new([2, 300, 3, 5], window(2, 2).padding([1, 1])),
     ];
     cases.extend(
-        [patched(), by_vectors(), by_chunks()].concat().into_iter().map(|(shape, window)| Case::new(shape, window)),
+        [patched(), by_vectors(), by_chunks(), far_apart()]
+            .concat()
+            .into_iter()
+            .map(|(shape, window)| Case::new(shape, window)),
     );
     cases.push(Case::new([2, 8, 15, 13], window(3, 2).dilation([2, 3]).padding([1, 1])));
     cases
@@ -112,6 +115,8 @@ pub fn large() -> Vec<Case> {
         Case::new([8, 64, 112, 112], window(3, 2).padding([1, 1])),
         Case::new([8, 64, 112, 112], window(2, 2)),
         Case::new([3, 5, 701, 1003], window(5, 3).padding([2, 1]).dilation([1, 2]).ceil_mode(true)),
+        Case::new([2, 64, 111, 113], window(5, 5)),
+        Case::new([2, 64, 111, 113], window(7, 5).padding([3, 3])),
         Case::new([1, 1, 2, 300_001], window(2, 1)),
         Case::new([1, 1, 300_001, 2], window(2, 1)),
         Case::new([70_001, 3, 2, 2], window(2, 1)),

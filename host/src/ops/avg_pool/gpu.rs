@@ -1,10 +1,10 @@
 use cuda_std::launch::LaunchDims;
 use kernels::avg_pool::{
     AvgPoolBackward, AvgPoolBackwardAny, AvgPoolBackwardBand, AvgPoolBackwardGroups, AvgPoolBackwardMeshes,
-    AvgPoolBackwardOctets, AvgPoolBackwardPairs, AvgPoolBackwardPatch, AvgPoolBackwardQuads, AvgPoolBackwardVectors,
-    AvgPoolForward, AvgPoolForwardApart, AvgPoolForwardBand, AvgPoolForwardChunks, AvgPoolForwardColumns,
-    AvgPoolForwardOctets, AvgPoolForwardPairs, AvgPoolForwardPatch, AvgPoolForwardQuads, AvgPoolForwardVectors,
-    AvgPoolForwardWarp, AvgPoolForwardWholes, Divisor, given_width,
+    AvgPoolBackwardOctets, AvgPoolBackwardPairs, AvgPoolBackwardPatch, AvgPoolBackwardQuads, AvgPoolBackwardShares,
+    AvgPoolBackwardVectors, AvgPoolForward, AvgPoolForwardApart, AvgPoolForwardBand, AvgPoolForwardChunks,
+    AvgPoolForwardColumns, AvgPoolForwardOctets, AvgPoolForwardPairs, AvgPoolForwardPatch, AvgPoolForwardQuads,
+    AvgPoolForwardVectors, AvgPoolForwardWarp, AvgPoolForwardWholes, Divisor, given_width,
 };
 use kernels::band::Bands;
 use kernels::band::any::Lines;
@@ -20,10 +20,13 @@ use kernels::window::{Covering, Nchw, Nhwc, Order, Tiling, Window};
 use super::{Averages, Backward, Forward};
 use crate::device::{Gpu, OnGpu, for_half, for_storage};
 use crate::ops::window::{
-    Choice, Kernels, band_dims, channels_last, for_apart, for_columns, for_groups, for_order, for_padded, for_slide,
-    for_vectors, forward_vectors, is_little, is_little_backward, row_major,
+    Choice, Kernels, band_dims, channels_last, for_apart, for_columns, for_groups, for_order, for_padded, for_shares,
+    for_slide, for_vectors, forward_vectors, is_little, is_little_backward, row_major,
 };
 use crate::{Layout, Real, Result};
+
+/// How far windows are apart of which runs of elements take less time backward than bands of rows, at least.
+const FAR: u32 = 3;
 
 impl Averages {
     fn launch<L: Order>(&self, window: &Window<L>) -> Divisor {
@@ -85,13 +88,13 @@ impl<T: Real> OnGpu for Forward<'_, T> {
                         // SAFETY: as below; the window is such.
                         return unsafe { gpu.launch(band_dims(launch), forward) };
                     });
-                    for_slide!(window, size_of::<S>() => SIZE, STRIDE, (bands, launch), {
+                    for_slide!(window, size_of::<S>(), [2 / 2 3 / 1 3 / 2] => SIZE, STRIDE, (bands, launch), {
                         let _why = Kernels::Bands.because(&window);
                         let forward = AvgPoolForwardBand::<S, SIZE, STRIDE> { x, y, window, divisor, bands };
                         // SAFETY: as below; the window is such.
                         return unsafe { gpu.launch(band_dims(launch), forward) };
                     });
-                    for_apart!(window => SIZE, (pieces, blocks), {
+                    for_apart!(window, size_of::<S>(), true => SIZE, (pieces, blocks), {
                         let _why = Kernels::Pieces.because(&window);
                         let forward = AvgPoolForwardApart::<S, SIZE> { x, y, window, divisor, pieces };
                         // SAFETY: as below; the window is such, and the pieces are its own.
@@ -261,6 +264,16 @@ impl<T: Real> OnGpu for Backward<'_, T> {
                             // geometry fits.
                             return unsafe { gpu.launch(band_dims(launch), backward) };
                         }
+                    });
+                }
+                if let (Some(window), false) = (row_major(&window), little)
+                    && (0..2).all(|axis| window.stride[axis] >= FAR && window.size[axis] <= 2 * window.stride[axis])
+                {
+                    for_shares!(gpu, &window, 0 => OVER, (shares, dims), {
+                        let _why = Kernels::Shares.because(&window);
+                        let backward = AvgPoolBackwardShares::<S, OVER> { dy, dx, beta, window, divisor, shares };
+                        // SAFETY: as below; the runs are the window's, and the launch theirs.
+                        return unsafe { gpu.launch(dims, backward) };
                     });
                 }
                 if let (Some(window), false) = (row_major(&window), little)

@@ -18,6 +18,7 @@ mod planes;
 mod positions;
 mod row_major;
 mod runs_learnt;
+mod shares;
 mod slide;
 mod staged;
 mod strips;
@@ -187,6 +188,14 @@ impl<T: Real> OnGpu for Backward<'_, T> {
                 return self.elements(gpu, geometry, elements);
             }
         }
+        if !parameters && shares::are_apart(&geometry) {
+            if let Some(few) = few::little(plan, &geometry) {
+                return self.few(gpu, few);
+            }
+            if let Some(by_shares) = shares::plan(gpu, plan, &geometry) {
+                return self.by_shares(gpu, geometry, by_shares);
+            }
+        }
         if writes && let Some(by_patches) = patches::backward(plan, &geometry, T::DTYPE) {
             return self.by_patches(gpu, by_patches);
         }
@@ -244,6 +253,12 @@ impl<T: Real> OnGpu for Backward<'_, T> {
         }
         if !parameters && let Some(by_vectors) = vectors::backward(gpu, plan, &geometry, T::DTYPE) {
             return self.by_vectors(gpu, geometry, by_vectors);
+        }
+        if !parameters
+            && shares::are_few(&geometry)
+            && let Some(by_shares) = shares::plan(gpu, plan, &geometry)
+        {
+            return self.by_shares(gpu, geometry, by_shares);
         }
         if let Some(walk) = columns::launch(plan, WalkPlan::backward(&geometry, variances, each)) {
             return self.by_columns(gpu, geometry, walk);

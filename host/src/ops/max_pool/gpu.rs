@@ -78,13 +78,13 @@ impl<T: Real> OnGpu for Forward<'_, T> {
                         // SAFETY: as `any_window`'s; the window is such.
                         return unsafe { gpu.launch(band_dims(launch), forward) };
                     });
-                    for_slide!(window, size_of::<S>() => SIZE, STRIDE, (bands, launch), {
+                    for_slide!(window, size_of::<S>(), [2 / 2 3 / 1 3 / 2] => SIZE, STRIDE, (bands, launch), {
                         let _why = Kernels::Bands.because(&window);
                         let forward = MaxPoolForwardBand::<S, SIZE, STRIDE> { x, y, indices, window, bands };
                         // SAFETY: as `any_window`'s; the window is such.
                         return unsafe { gpu.launch(band_dims(launch), forward) };
                     });
-                    for_apart!(window => SIZE, (pieces, blocks), {
+                    for_apart!(window, size_of::<S>(), false => SIZE, (pieces, blocks), {
                         let _why = Kernels::Pieces.because(&window);
                         let forward = MaxPoolForwardApart::<S, SIZE> { x, y, indices, window, pieces };
                         // SAFETY: as `any_window`'s; the window is such, and the pieces are its own.

@@ -149,7 +149,7 @@ impl<T: Real> OnGpu for Forward<'_, T> {
                         // SAFETY: as below; the window is such.
                         return unsafe { gpu.launch(band_dims(launch), draw) };
                     }
-                    for_slide!(window, size_of::<S>() => SIZE, STRIDE, (bands, launch), {
+                    for_slide!(window, size_of::<S>(), [2 / 2 3 / 1 3 / 2 3 / 3] => SIZE, STRIDE, (bands, launch), {
                         let _why = Kernels::Bands.because(&window);
                         let draw = StochasticPoolForwardBand::<S, SIZE, STRIDE> { x, y, indices, state, window, bands };
                         // SAFETY: as below; the window is such.

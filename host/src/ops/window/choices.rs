@@ -4,6 +4,7 @@ use std::cell::RefCell;
 
 use kernels::band::{BandLaunch, Bands};
 use kernels::gaussian_pool::{all_gradients, falling};
+use kernels::pieces::Pieces;
 use kernels::window::{Nchw, Order, Window};
 
 use crate::recent::Recent;
@@ -18,6 +19,8 @@ const FEW_PLANES: u64 = 256;
 const FEW_TWO_APART: u64 = 1 << 18;
 /// Elements of a window that a thread goes through one after another, at most, of windows two apart and further.
 const FEW_POSITIONS: [u64; 2] = [16, 25];
+/// Loads of an element of the image, in hundredths, by pieces of windows three and more apart, at most; and of sums of 32 bits.
+const MOST_LOADS: [u64; 2] = [230, 200];
 /// Elements of a gradient, at most, and windows over all of them.
 const FEW_INPUTS: u64 = 1 << 18;
 const FEW_OVER_ALL: u64 = 1 << 23;
@@ -40,6 +43,22 @@ pub(crate) fn is_little_backward<L: Order>(window: &Window<L>) -> bool {
     let over = [0, 1].map(|axis| u64::from(window.size[axis].min(window.input[axis]).div_ceil(window.stride[axis])));
     let inputs = elements(window, window.input);
     (LEAST[1]..=FEW_INPUTS).contains(&inputs) && inputs * over[0] * over[1] <= FEW_OVER_ALL
+}
+
+/// What a launch by pieces takes, of elements with so many bytes, if no other kernel takes less time: of windows that share little, and of others where
+/// there is little. What is added up is not for long windows that share more, of which bands of rows keep sums for several.
+pub(crate) fn apart(window: &Window<Nchw>, bytes: usize, added: bool) -> Option<(Pieces, u32)> {
+    let ([size, _], stride) = (window.size, window.stride[0].min(window.stride[1]));
+    let is_known = matches!(size, 4 | 8) && window.stride == window.size;
+    // Loads of an element, in hundredths.
+    let loads = u64::from(size * size) * 100 / u64::from(stride * stride).max(1);
+    let most = if added && bytes == size_of::<f32>() { MOST_LOADS[1] } else { MOST_LOADS[0] };
+    let shares_little = size <= stride || stride >= 3 && (loads <= most || size <= 5 && size < 2 * stride);
+    let products = elements(window, window.output).saturating_mul(u64::from(size * size));
+    let is_little = stride >= 2 && products <= FEW_OF_ALL;
+    // Whole small planes have kernels of their own.
+    let is_whole = window.size == window.input;
+    if is_known || !is_whole && (shares_little || is_little) { Pieces::apart(window) } else { None }
 }
 
 /// Elements of planes of this height and width.

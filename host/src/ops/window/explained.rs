@@ -13,6 +13,8 @@ pub(crate) enum Kernels {
     Pairs,
     /// By whole windows in registers.
     Pieces,
+    /// By runs of elements.
+    Shares,
     /// By meshes as large as windows are apart.
     Meshes,
     /// By the sums of rows, which windows below each other share.
@@ -57,7 +59,8 @@ impl Kernels {
                 Self::Pairs => {
                     "by bands of rows in shared memory, of a size compiled in, two columns a thread: rows are a multiple of four"
                 }
-                Self::Pieces => "by whole windows in registers, of a size compiled in, which do not overlap",
+                Self::Pieces => "by whole windows in registers, of a size compiled in, which share little or are few",
+                Self::Shares => "by runs of elements, of windows that are far apart",
                 Self::Meshes => {
                     "a thread a mesh as large as windows are apart, of a stride and a number of meshes compiled in"
                 }

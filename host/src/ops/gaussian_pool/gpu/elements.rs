@@ -13,7 +13,7 @@ use super::super::plan::Plan;
 use super::super::{Backward, Forward};
 use super::patches::{of_planes, window};
 use super::vectors::turned;
-use super::{few, packs};
+use super::{direct, few, packs};
 use crate::Layout::{ChannelsLast, RowMajor};
 use crate::device::{Gpu, for_storage};
 use crate::{DType, Real, Result};
@@ -44,6 +44,11 @@ pub(super) const LEAST_INPUTS: u64 = 1 << 12;
 /// Products of which several rows a thread take less time, at least.
 const ENOUGH: u64 = 1 << 22;
 
+/// Columns of a short row, at most, and positions of a window that is gone through for each output of such, or of windows that share at most half a
+/// window with the next.
+const SHORT: u32 = 64;
+const MOST_POSITIONS: u32 = 1 << 10;
+
 /// What the other kernels make of an image's channels.
 enum Channels {
     /// Row-major: planes of one channel.
@@ -62,6 +67,8 @@ struct Kind {
     size: [u32; 2],
     /// The longer way from window to window.
     stride: u32,
+    /// Whether rows are short, so that tiles are mostly empty.
+    is_small: bool,
 }
 
 impl Kind {
@@ -72,19 +79,26 @@ impl Kind {
             ChannelsLast if !window.channels.is_multiple_of(16 / dtype.size() as u32) => Channels::Halves,
             ChannelsLast => Channels::Vectors,
         };
-        Self { channels, size: window.size, stride: window.stride[0].max(window.stride[1]) }
+        Self {
+            channels,
+            size: window.size,
+            stride: window.stride[0].max(window.stride[1]),
+            is_small: window.input[1] <= SHORT,
+        }
     }
 
     /// Products, a window's positions for each output, of which these kernels take less time forward than the others. Measured on an H100.
     fn forward(&self) -> Range<u64> {
         let positions = self.size[0].saturating_mul(self.size[1]);
         let overlap = self.stride < self.size[0].min(self.size[1]);
+        let half = self.size.iter().all(|&size| size <= 2 * self.stride);
         match (&self.channels, self.stride) {
             (Channels::One, 2) if overlap && positions <= 16 => 0..1 << 20,
             (Channels::One, 3) if overlap && positions <= 64 => 0..1 << 22,
+            (Channels::One, 4..) if overlap && positions <= MOST_POSITIONS && (self.is_small || half) => 0..u64::MAX,
             (Channels::One, 4..) if overlap && positions <= 144 => 0..1 << 24,
             // Of those that do not overlap, sizes that no kernel has.
-            (Channels::One, 5..) if !overlap && positions <= 100 && self.size != [8; 2] => 1 << 21..1 << 24,
+            (Channels::One, 5..) if !overlap && positions <= 100 => 1 << 21..1 << 24,
             _ => 0..0,
         }
     }
@@ -117,6 +131,9 @@ fn rows_of_thread(window: &Window<Nhwc>, products: u64, rows: u32) -> u32 {
 /// The plan of the pass forward, if all channels share a Gaussian whose weights are the same everywhere and no other kernel takes less time.
 pub(super) fn forward(plan: &Plan, geometry: &Geometry, dtype: DType) -> Option<ElementsPlan> {
     let window = of_one(plan, geometry).filter(|window| !packs::of_size(window))?;
+    if plan.layout == RowMajor && direct::plan(plan, geometry).is_some() {
+        return None;
+    }
     let (kind, outputs) = (Kind::new(plan, &window, dtype), elements(&window, window.output));
     let products = window.size.into_iter().fold(outputs, |product, size| product.saturating_mul(u64::from(size)));
     if outputs < LEAST_OUTPUTS || !kind.forward().contains(&products) {

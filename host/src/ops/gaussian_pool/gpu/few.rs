@@ -15,11 +15,8 @@ use crate::Layout::{ChannelsLast, RowMajor};
 use crate::device::{Gpu, for_storage};
 use crate::{Real, Result};
 
-/// Elements that are little: with as many, blocks that go down planes take longer.
+/// Elements that are little: with as many, blocks that take runs or go down planes take longer.
 const LITTLE: u64 = 1 << 18;
-/// Elements of planes that are too small for such blocks, at most, where windows are so far apart.
-const SMALL: u64 = 1 << 9;
-const FAR_APART: u32 = 4;
 
 /// A launch's window, and how its threads are laid.
 pub(super) struct FewPlan {
@@ -50,14 +47,13 @@ pub(super) fn backward(plan: &Plan, geometry: &Geometry) -> Option<FewPlan> {
 }
 
 /// The same of planes that follow each other and windows that do not overlap, where there is so little that a launch is most of what it
-/// takes, or planes are small and windows far apart.
+/// takes.
 pub(super) fn little(plan: &Plan, geometry: &Geometry) -> Option<FewPlan> {
     let [y, x] = geometry.axes.map(|Axis { cases, .. }| cases);
     let one = (geometry.sets, geometry.kernels, y, x) == (1, 1, 1, 1);
     let of_plane: u64 = geometry.axes.iter().map(|axis| u64::from(axis.image)).product();
-    let small = of_plane <= SMALL && geometry.axes.iter().all(|axis| axis.stride >= FAR_APART);
     let little = of_plane.saturating_mul(u64::from(geometry.planes)) <= LITTLE;
-    if plan.layout != RowMajor || plan.planes() == 0 || !one || !(little || small) {
+    if plan.layout != RowMajor || plan.planes() == 0 || !one || !little {
         return None;
     }
     backward_of(of_planes(geometry, [geometry.planes, 1]))
