@@ -134,6 +134,7 @@ impl<const OVER: usize> Over<OVER> {
 
     /// Of row or column `number` of a plane along `axis`, with the output for a place, [`NONE`] where it has none.
     #[device_inline]
+    #[allow(unused_assignments, reason = "the last copy of what is unrolled steps on, too")]
     fn of(
         window: &Window<Nchw>,
         shares: &Shares,

@@ -171,12 +171,12 @@ impl Plan {
         Self::new(window, window.output, groups(window, bytes)?, 1, 1, [count, window.size[1]])
     }
 
-    /// Over the inputs. Dilated windows have none either.
+    /// Over the inputs. Dilated windows have none either, nor do images without an output.
     pub fn backward(window: &Window<Nhwc>, bytes: usize) -> Option<Self> {
-        let over = [0, 1].map(|axis| window.size[axis].div_ceil(window.stride[axis]));
+        let over = [0, 1].map(|axis| window.size[axis].div_ceil(window.stride[axis]).min(window.output[axis]));
         let each = if overlap(window) { 1 } else { AHEAD as u32 };
         let count = over[0].checked_mul(over[1]).filter(|&count| count < 1 << 30)?;
-        if window.dilation != [1; 2] {
+        if window.dilation != [1; 2] || count == 0 {
             return None;
         }
         Self::new(window, window.input, groups(window, bytes)?, each, 1, [count, over[1]])

@@ -11,7 +11,7 @@ use std::ops::Range;
 use crate::{Element, Error, Layout, Result, Tensor, check};
 use kernels::window::{Nchw, Nhwc, Order};
 
-pub(crate) use choices::{Choice, apart, elements, is_little, is_little_backward};
+pub(crate) use choices::{Choice, FEW_AVERAGED, FEW_PICKED, apart, elements, is_little, is_little_backward};
 pub(crate) use explained::Kernels;
 pub(crate) use shares::{for_shares, shares};
 pub(crate) use vectors::{for_meshes, for_vectors, forward_vectors};

@@ -20,8 +20,8 @@ use kernels::window::{Covering, Nchw, Nhwc, Order, Tiling, Window};
 use super::{Averages, Backward, Forward};
 use crate::device::{Gpu, OnGpu, for_half, for_storage};
 use crate::ops::window::{
-    Choice, Kernels, band_dims, channels_last, for_apart, for_columns, for_groups, for_order, for_padded, for_shares,
-    for_slide, for_vectors, forward_vectors, is_little, is_little_backward, row_major,
+    Choice, FEW_AVERAGED, Kernels, band_dims, channels_last, for_apart, for_columns, for_groups, for_order, for_padded,
+    for_shares, for_slide, for_vectors, forward_vectors, is_little, is_little_backward, row_major,
 };
 use crate::{Layout, Real, Result};
 
@@ -232,7 +232,7 @@ impl<T: Real> OnGpu for Backward<'_, T> {
                     });
                 }
                 let covering = Covering::new(&window);
-                let little = is_little_backward(&window);
+                let little = is_little_backward(&window, FEW_AVERAGED);
                 if let (Some(window), false) = (row_major(&window), little) {
                     if window.stride == [3, 3] {
                         for_groups!(window => _STRIDE, GROUPS, {

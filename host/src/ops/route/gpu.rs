@@ -11,7 +11,10 @@ use kernels::window::{Covering, Nchw, Nhwc, Tiling};
 
 use super::{Backward, Indices, for_indices};
 use crate::device::{Gpu, OnGpu, for_half, for_storage};
-use crate::ops::window::{Choice, Kernels, band_dims, channels_last, for_order, for_padded, for_vectors, row_major};
+use crate::ops::window::{
+    Choice, FEW_PICKED, Kernels, band_dims, channels_last, for_order, for_padded, for_vectors, is_little_backward,
+    row_major,
+};
 use crate::{Layout, Real, Result};
 
 impl<T: Real> OnGpu for Backward<'_, T> {
@@ -90,6 +93,7 @@ impl<T: Real> OnGpu for Backward<'_, T> {
                 for_indices!(self.indices, indices as P => {
                     let indices = indices.gpu::<P>(op, "indices")?;
                     if let Some(window) = row_major(&window)
+                        && !is_little_backward(&window, FEW_PICKED)
                         && let Some((block, launch, rows)) =
                             Block::of_inputs(&window, &[size_of::<S>(), size_of::<P>()])
                     {

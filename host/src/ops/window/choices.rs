@@ -21,8 +21,9 @@ const FEW_TWO_APART: u64 = 1 << 18;
 const FEW_POSITIONS: [u64; 2] = [16, 25];
 /// Loads of an element of the image, in hundredths, by pieces of windows three and more apart, at most; and of sums of 32 bits.
 const MOST_LOADS: [u64; 2] = [230, 200];
-/// Elements of a gradient, at most, and windows over all of them.
-const FEW_INPUTS: u64 = 1 << 18;
+/// Elements of a gradient of averages and of picked positions, at most, and windows over all of them.
+pub(crate) const FEW_AVERAGED: u64 = 1 << 18;
+pub(crate) const FEW_PICKED: u64 = 1 << 16;
 const FEW_OVER_ALL: u64 = 1 << 23;
 
 /// Whether a pass forward takes less time by a thread for each output than by bands, which stage what windows share.
@@ -38,11 +39,11 @@ pub(crate) fn is_little<L: Order>(window: &Window<L>) -> bool {
     outputs >= LEAST[0] && positions <= most_positions && outputs.saturating_mul(positions) <= most
 }
 
-/// The same of a pass backward, and inputs.
-pub(crate) fn is_little_backward<L: Order>(window: &Window<L>) -> bool {
+/// The same of a pass backward, of so few inputs at most.
+pub(crate) fn is_little_backward<L: Order>(window: &Window<L>, few: u64) -> bool {
     let over = [0, 1].map(|axis| u64::from(window.size[axis].min(window.input[axis]).div_ceil(window.stride[axis])));
     let inputs = elements(window, window.input);
-    (LEAST[1]..=FEW_INPUTS).contains(&inputs) && inputs * over[0] * over[1] <= FEW_OVER_ALL
+    (LEAST[1]..=few).contains(&inputs) && inputs * over[0] * over[1] <= FEW_OVER_ALL
 }
 
 /// What a launch by pieces takes, of elements with so many bytes, if no other kernel takes less time: of windows that share little, and of others where
