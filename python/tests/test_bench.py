@@ -357,6 +357,7 @@ def test_random_cases_are_the_same_each_time_and_have_outputs() -> None:
     assert len(found) == 600 and len({(case.op, case.shape, case.label) for case in found}) > 550
     for case in found:
         assert min(case.output_shape) > 0 and 1 << 13 <= math.prod(case.shape) <= 1 << 25, case
+    assert random_cases("max_pool", 20, seed=1) != random_cases("max_pool", 20)
     assert random_cases("relu", 5) == random_cases("dense", 5) == []
 
 

@@ -70,6 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="instead of the tables' shapes N random images of each op, and windows on them; of --products layers",
     )
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of --random's numbers: others than with 0")
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out, which takes seconds a row")
     parser.add_argument("--output", "--json", type=Path, metavar="FILE", help="write one JSON object a row")
     parser.add_argument("--plot", type=Path, metavar="DIR", help="write PNGs (needs matplotlib)")
@@ -225,7 +226,7 @@ def _plan(arguments: argparse.Namespace, device: torch.device) -> Iterator[tuple
         if arguments.sizes:
             some = sizes([op], 64 << 20 if cpu else 8 << 30, DTYPES[types[0]].itemsize)
         elif arguments.random:
-            some = random_cases(op, arguments.random)
+            some = random_cases(op, arguments.random, arguments.seed)
         else:
             some = cases([op], which=_which(arguments, cpu), cpu=cpu)
         for case in some:

@@ -107,7 +107,8 @@ def run(arguments: argparse.Namespace) -> int:
         )
         return 2
     device = torch.device("cuda", torch.cuda.current_device())
-    shapes = random_shapes(arguments.random, multiple=arguments.multiple) if arguments.random else SHAPES
+    some = arguments.random and random_shapes(arguments.random, arguments.seed, arguments.multiple)
+    shapes = some or SHAPES
     where = machine(device)
     print(f"{where.gpu}, driver {where.driver}, torch {where.torch}, ferrolayer {where.ferrolayer}, {where.date}")
     found: list[dict[str, Any]] = []
