@@ -34,8 +34,12 @@ pub(crate) unsafe fn gather<T: Lanes, G: Copy, const ROWS: usize>(
     }
     let down = vectors.by_across.divide(vectors.count);
     let padded = [place.row + window.padding[0], place.column + window.padding[1]];
-    // The first that may be over the input, which wraps round where there is none before; of few outputs all are asked.
-    let last = |axis: usize, padded: u32| vectors.by_stride[axis].divide(padded).min(window.output[axis] - 1);
+    // The first that may be over the input, which wraps round where there is none before; of few outputs all are asked. Where windows do not
+    // overlap there is one, if any.
+    let last = |axis: usize, padded: u32| {
+        let last = vectors.by_stride[axis].divide(padded);
+        if ROWS > 1 { last } else { last.min(window.output[axis] - 1) }
+    };
     let column = last(1, padded[1]).wrapping_sub(vectors.across - 1);
     let row = |r: u32| last(0, padded[0] + r).wrapping_sub(down - 1);
     let rows = [row(0), row(1), row(2), row(3)];
