@@ -109,6 +109,8 @@ fn chosen() -> Vec<Case> {
             shape: [1, 1, 70, 67],
             window: Window::new([65, 66]).stride([40, 50]).padding([32, 33]).ceil_mode(true),
         },
+        // A window of more rows than have a square of 32 bits.
+        Case { shape: [1, 1, 70_001, 2], window: Window::new([70_000, 1]) },
         // More channels than a block has columns.
         Case { shape: [2, 300, 3, 5], window: window(2, 2).padding([1, 1]) },
     ];

@@ -49,13 +49,13 @@ pub(crate) fn is_little_backward<L: Order>(window: &Window<L>, few: u64) -> bool
 /// What a launch by pieces takes, of elements with so many bytes, if no other kernel takes less time: of windows that share little, and of others where
 /// there is little. What is added up is not for long windows that share more, of which bands of rows keep sums for several.
 pub(crate) fn apart(window: &Window<Nchw>, bytes: usize, added: bool) -> Option<(Pieces, u32)> {
-    let ([size, _], stride) = (window.size, window.stride[0].min(window.stride[1]));
+    let (size, stride) = (u64::from(window.size[0]), u64::from(window.stride[0].min(window.stride[1])));
     let is_known = matches!(size, 4 | 8) && window.stride == window.size;
     // Loads of an element, in hundredths.
-    let loads = u64::from(size * size) * 100 / u64::from(stride * stride).max(1);
+    let loads = (size * size).saturating_mul(100) / (stride * stride);
     let most = if added && bytes == size_of::<f32>() { MOST_LOADS[1] } else { MOST_LOADS[0] };
     let shares_little = size <= stride || stride >= 3 && (loads <= most || size <= 5 && size < 2 * stride);
-    let products = elements(window, window.output).saturating_mul(u64::from(size * size));
+    let products = elements(window, window.output).saturating_mul(size * size);
     let is_little = stride >= 2 && products <= FEW_OF_ALL;
     // Whole small planes have kernels of their own.
     let is_whole = window.size == window.input;
