@@ -83,17 +83,17 @@ pub struct Plan {
     pub shares: Shares,
     /// Windows over an element along an axis, at most.
     pub over: u32,
-    /// Blocks.
+    /// Blocks, at most, of which each has a run.
     pub blocks: u32,
     /// Dynamic shared memory of a block, in bytes, with what is before the tables.
     pub shared_bytes: u32,
 }
 
 impl Shares {
-    /// Of a window without dilation, with as many blocks as work at a time on so many multiprocessors and room for so many elements before the tables. None where more than
+    /// Of a window without dilation, with room for so many elements before the tables. None where more than
     /// [`MOST_OVER`] windows are over an element along an axis, or not as many along both, where elements are too many to count, or where tables
     /// and sums have no room.
-    pub fn plan(window: &Window<Nchw>, multiprocessors: u32, before: u32) -> Option<Plan> {
+    pub fn plan(window: &Window<Nchw>, before: u32) -> Option<Plan> {
         let [over, over_x] = [0, 1].map(|axis| window.size[axis].div_ceil(window.stride[axis]));
         let ([height, width], [of_column, of_row]) = (window.input, window.output);
         let countable = |count: &u32| *count < 1 << 30;
@@ -118,7 +118,7 @@ impl Shares {
             by_height: Divider::new(height),
             by_stride: window.stride.map(Divider::new),
         };
-        Some(Plan { shares, over, blocks: runs.min(multiprocessors * blocks(over as usize)), shared_bytes })
+        Some(Plan { shares, over, blocks: runs, shared_bytes })
     }
 }
 
@@ -216,7 +216,7 @@ struct Rows {
 /// `dy * weight(0, row, i) * weight(1, column, j)` to its window's position `(i, j)`.
 ///
 /// # Safety
-/// `dy` and `dx` are what `window` says, which `shares` was planned of, `dx` begins at a multiple of 16 bytes, and the launch is the plan's; `tables` is its shared memory behind what comes
+/// `dy` and `dx` are what `window` says, which `shares` was planned of, `dx` begins at a multiple of 16 bytes, and the launch is the plan's, or has fewer blocks; `tables` is its shared memory behind what comes
 /// before, at a multiple of 16 bytes. All threads of the block come here.
 #[device_inline]
 pub(crate) unsafe fn spread<T: Storage, const OVER: usize>(

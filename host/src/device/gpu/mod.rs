@@ -409,6 +409,13 @@ impl Gpu {
     pub fn is_emulated(&self) -> bool {
         matches!(self.backend(), Backend::Emulated(_))
     }
+
+    /// Blocks that work at a time, about, of so many a multiprocessor, for kernels whose blocks take one part of the work after another. As an H200
+    /// has them: what is summed in another order has other bits. On the emulated grid few, so that small images have several parts for each.
+    pub(crate) fn at_once(&self, of_multiprocessor: u32) -> u32 {
+        const MULTIPROCESSORS: u32 = 132;
+        if self.is_emulated() { 3 } else { MULTIPROCESSORS * of_multiprocessor }
+    }
 }
 
 impl PartialEq for Gpu {

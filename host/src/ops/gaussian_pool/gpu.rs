@@ -82,11 +82,14 @@ impl<T: Real> OnGpu for Forward<'_, T> {
         };
         let geometry = geometry(plan, plan.axes.map(|axis| axis.output), columns)?;
         let row_major = row_major::forward(gpu, plan, &geometry, T::DTYPE);
+        let direct = direct::plan(plan, &geometry);
         if !row_major.as_ref().is_some_and(RowMajorPlan::is_much) {
             if let Some(by_packs) = packs::forward(gpu, plan, &geometry, T::DTYPE) {
                 return self.by_packs(gpu, by_packs);
             }
-            if let Some(elements) = elements::forward(plan, &geometry, T::DTYPE) {
+            if direct.is_none()
+                && let Some(elements) = elements::forward(plan, &geometry, T::DTYPE)
+            {
                 return self.elements(gpu, geometry, elements);
             }
         }
@@ -99,7 +102,7 @@ impl<T: Real> OnGpu for Forward<'_, T> {
         if let Some(channels) = channels::forward(plan, &geometry) {
             return self.by_channels(gpu, geometry, channels);
         }
-        if let Some(direct) = direct::plan(plan, &geometry) {
+        if let Some(direct) = direct {
             return self.direct(gpu, geometry, direct);
         }
         if let Some(huge) = large::of_huge(plan, &geometry) {
@@ -322,13 +325,6 @@ impl<T: Real> Backward<'_, T> {
         }
         Ok(self)
     }
-}
-
-/// Blocks that work at a time, about, of so many a multiprocessor, for kernels whose blocks take one part of the work after another. As an H200 has them:
-/// what is summed in another order has other bits. On the emulated grid few, so that small images have several parts for each.
-fn at_once(gpu: &Gpu, of_multiprocessor: u32) -> u32 {
-    const MULTIPROCESSORS: u32 = 132;
-    if gpu.is_emulated() { 3 } else { MULTIPROCESSORS * of_multiprocessor }
 }
 
 /// Says of launches, until what is returned is dropped, what window they are for and why by these kernels.

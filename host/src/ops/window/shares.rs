@@ -1,19 +1,15 @@
 //! The choice of a launch backward by runs of elements.
 
 use cuda_std::launch::LaunchDims;
-use kernels::shares::{BLOCK, Plan, Shares};
+use kernels::shares::{BLOCK, Plan, Shares, blocks};
 use kernels::window::{Nchw, Window};
 
 use crate::device::Gpu;
 
-/// Multiprocessors of an H200: of one that has fewer, blocks wait for others.
-const MULTIPROCESSORS: u32 = 132;
-
 /// Windows over an element along an axis, what the kernel takes and its launch, with room for so many elements before its tables, if it can.
 pub(crate) fn shares(gpu: &Gpu, window: &Window<Nchw>, before: u32) -> Option<(u32, Shares, LaunchDims)> {
-    let Plan { shares, over, blocks, shared_bytes } = Shares::plan(window, MULTIPROCESSORS, before)?;
-    // Few on the emulated grid, so that small images have several runs for each.
-    let blocks = if gpu.is_emulated() { blocks.min(2) } else { blocks };
+    let Plan { shares, over, blocks: runs, shared_bytes } = Shares::plan(window, before)?;
+    let blocks = runs.min(gpu.at_once(blocks(over as usize)));
     Some((over, shares, LaunchDims::new(blocks, BLOCK).with_shared(shared_bytes)))
 }
 

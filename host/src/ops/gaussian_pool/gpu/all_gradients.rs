@@ -9,7 +9,7 @@ use kernels::window::{Nchw, Window};
 
 use super::super::Backward;
 use super::row_major::of;
-use super::{at_once, sum_parameters};
+use super::sum_parameters;
 use crate::device::{Gpu, SHARED_WITHOUT_ASKING, for_storage};
 use crate::ops::window::{Choice, band_dims};
 use crate::{Real, Result};
@@ -49,7 +49,7 @@ impl<T: Real> Backward<'_, T> {
         let most_threads = min_blocks(window.size[0] as usize, by_fours(&window)) * band::THREADS;
         let of_multiprocessor =
             (most_threads / launch.block[0]).min(SHARED_OF_MULTIPROCESSOR / (shared + OF_SUMS + OF_BLOCK));
-        let each = if sets.is_one() { series.count().div_ceil(at_once(gpu, of_multiprocessor)) } else { 1 };
+        let each = if sets.is_one() { series.count().div_ceil(gpu.at_once(of_multiprocessor)) } else { 1 };
         let launch = BandLaunch { grid: [series.count().div_ceil(each), 1, 1], shared, ..launch };
         Some(AllGradientsPlan { window, sets, bands, series, launch })
     }

@@ -12,7 +12,7 @@ use super::super::plan::Plan;
 use super::super::{Backward, Forward};
 use super::patches::window;
 use super::vectors::turned;
-use super::{at_once, sum_parameters, tables, weights};
+use super::{sum_parameters, tables, weights};
 use crate::Layout::ChannelsLast;
 use crate::device::{Gpu, for_storage};
 use crate::ops::window::elements;
@@ -143,7 +143,7 @@ impl<T: Real> Backward<'_, T> {
         let entry = if learnt { DERIVATIVES_ENTRY } else { 1 };
         let [table_y, table_x] = tables(plan, entry);
         let of_multiprocessor = blocks_at_once(window.size[0] as usize, window.stride[0] as usize, true);
-        let blocks = if learnt { workers.blocks_that_stay(at_once(gpu, of_multiprocessor)) } else { workers.blocks() };
+        let blocks = if learnt { workers.blocks_that_stay(gpu.at_once(of_multiprocessor)) } else { workers.blocks() };
         // Sums of one Gaussian, which is all there is, of each block; or of the channels', of each block of a group of channels.
         let parts = if plan.sets == 1 { blocks } else { blocks / workers.groups() * geometry.sets };
         let room = if learnt { parts as usize * SUMS_PER_GAUSSIAN as usize } else { 0 };

@@ -59,7 +59,7 @@ impl<T: Real> Forward<'_, T> {
         let plan = &self.plan;
         let _why = super::because(plan, "by whole windows of a size compiled in, a thread each or a few");
         let (op, direct) = (plan.op, launch.direct);
-        let blocks = launch.blocks.min(super::at_once(gpu, blocks(geometry.axes[0].size)));
+        let blocks = launch.blocks.min(gpu.at_once(blocks(geometry.axes[0].size)));
         let dims = LaunchDims::new(blocks, BLOCK).with_shared(launch.shared_bytes);
         for_storage!(T as S, op, "x", gpu, {
             let (x, y) = (self.x.gpu::<S>(op, "x")?, self.y.gpu_mut::<S>(op, "y")?);

@@ -13,7 +13,7 @@ use super::super::plan::Plan;
 use super::super::{Backward, Forward};
 use super::patches::{of_planes, window};
 use super::vectors::turned;
-use super::{direct, few, packs};
+use super::{few, packs};
 use crate::Layout::{ChannelsLast, RowMajor};
 use crate::device::{Gpu, for_storage};
 use crate::{DType, Real, Result};
@@ -131,9 +131,6 @@ fn rows_of_thread(window: &Window<Nhwc>, products: u64, rows: u32) -> u32 {
 /// The plan of the pass forward, if all channels share a Gaussian whose weights are the same everywhere and no other kernel takes less time.
 pub(super) fn forward(plan: &Plan, geometry: &Geometry, dtype: DType) -> Option<ElementsPlan> {
     let window = of_one(plan, geometry).filter(|window| !packs::of_size(window))?;
-    if plan.layout == RowMajor && direct::plan(plan, geometry).is_some() {
-        return None;
-    }
     let (kind, outputs) = (Kind::new(plan, &window, dtype), elements(&window, window.output));
     let products = window.size.into_iter().fold(outputs, |product, size| product.saturating_mul(u64::from(size)));
     if outputs < LEAST_OUTPUTS || !kind.forward().contains(&products) {

@@ -8,7 +8,7 @@ use kernels::gaussian_pool::matrices::{
 
 use super::super::plan::Plan;
 use super::super::{Backward, Forward};
-use super::{at_once, lanes};
+use super::lanes;
 use crate::Layout::RowMajor;
 use crate::device::{Gpu, for_half};
 use crate::{DType, Real, Result};
@@ -71,7 +71,7 @@ fn is_best(gpu: &Gpu, geometry: &Geometry, launch: &MatricesPlan, down: &[u32], 
 
 /// Blocks, at most: as many as there are at a time.
 fn blocks(gpu: &Gpu, geometry: &Geometry) -> u32 {
-    at_once(gpu, OF_MULTIPROCESSOR[usize::from(geometry.kernels > 1)])
+    gpu.at_once(OF_MULTIPROCESSOR[usize::from(geometry.kernels > 1)])
 }
 
 /// The shape of a launch.
