@@ -111,6 +111,17 @@ impl Pieces {
         })
     }
 
+    /// Pieces of a plane, of such planes.
+    pub(crate) fn of_plane(&self, planes: &Planes) -> u32 {
+        self.total / planes.count
+    }
+
+    /// The plane of a piece.
+    #[device_inline]
+    pub(crate) fn plane(&self, number: u32) -> u32 {
+        self.by_rows.divide(self.by_pieces.divide(number))
+    }
+
     /// Blocks of a launch whose threads take so many.
     pub fn blocks(&self, each: u32) -> u32 {
         self.total.div_ceil(BLOCK * each)

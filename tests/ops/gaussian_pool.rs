@@ -9,6 +9,8 @@ use proptest::prelude::*;
 
 use crate::support::*;
 
+mod along_y;
+mod apiece;
 mod correlate;
 mod direct;
 mod elements;
@@ -212,6 +214,9 @@ fn gpu_cases() -> Vec<Case> {
         matrices::cases(),
         packs::cases(),
         shares::cases(),
+        along_y::cases(),
+        elements::several(),
+        apiece::cases(),
     ];
     [vec![listed], of_kernels.into()].concat().concat()
 }

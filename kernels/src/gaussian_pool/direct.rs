@@ -1,5 +1,6 @@
 //! Forward of planes that follow each other, for small windows of a known size that share little: a thread has [pieces](crate::pieces) of them, all
-//! under way before the block's weights are computed. Blocks take pieces turn after turn, with the same weights.
+//! under way before the block's weights are computed. Blocks take pieces turn after turn, with the same weights, or those of channels of their own
+//! for each turn's planes.
 //!
 //! Bound by memory, where windows overlap by instructions, and where there is little to do by what a launch and the weights take.
 
@@ -8,8 +9,9 @@ use core::ops::RangeInclusive;
 use cuda_std::prelude::*;
 
 use super::Geometry;
-use super::weights::{Shape, vector};
+use super::weights::{Shape, unscaled, vector};
 use crate::pieces::{BLOCK, Elements, Piece, Pieces, Planes, columns};
+use crate::window::Divider;
 
 /// Threads that a GPU has room for, about: up to as many pieces a thread takes one, so that more multiprocessors have some.
 const ENOUGH: u32 = 1 << 18;
@@ -43,6 +45,8 @@ pub struct Direct {
     turns: u32,
     /// Variances of each Gaussian, 1 or 2.
     variances: u32,
+    /// By the Gaussians of all channels, where each has its own.
+    by_gaussians: Divider,
 }
 
 // SAFETY: `repr(C)` with only `u32` inside.
@@ -53,6 +57,8 @@ unsafe impl KernelParam for Direct {}
 pub struct Plan {
     /// What the kernel takes.
     pub direct: Direct,
+    /// Whether channels have Gaussians of their own.
+    pub own: bool,
     /// Blocks, at most, of which each has a turn.
     pub blocks: u32,
     /// Dynamic shared memory of a block, in bytes.
@@ -65,15 +71,23 @@ impl Direct {
         let [vertical, horizontal] = geometry.axes;
         let size = horizontal.size;
         let known = SIZES.contains(&size) && vertical.size == size;
-        let same = geometry.sets == 1 && vertical.cases == 1 && horizontal.cases == 1;
+        let same = vertical.cases == 1 && horizontal.cases == 1;
         if !known || !same || geometry.kernels > MAX_KERNELS {
             return None;
         }
+        let count = |planes: u32| planes.checked_mul(geometry.kernels).filter(|&count| count < 1 << 30);
+        count(geometry.planes)?;
         let pieces = Pieces::new(size, is_of_pairs(geometry), &planes_of(geometry))?;
         let each = if pieces.blocks(1) <= ENOUGH / BLOCK { 1 } else { most_each(size) as u32 };
         let turns = pieces.blocks(each);
-        let direct = Self { pieces, each, turns, variances };
-        Some(Plan { direct, blocks: turns, shared_bytes: geometry.kernels * OF_GAUSSIAN * 4 })
+        // The Gaussians of a turn's planes, of which the first and the last may be there in part.
+        let own = geometry.sets > 1;
+        let planes =
+            if own { ((BLOCK * each - 1) / pieces.of_plane(&planes_of(geometry)) + 2).min(geometry.planes) } else { 1 };
+        let gaussians = count(planes).filter(|&gaussians| gaussians <= MAX_KERNELS)?;
+        let by_gaussians = Divider::new(count(geometry.sets)?);
+        let direct = Self { pieces, each, turns, variances, by_gaussians };
+        Some(Plan { direct, own, blocks: turns, shared_bytes: gaussians * OF_GAUSSIAN * 4 })
     }
 }
 
@@ -87,7 +101,7 @@ const fn most_each(size: u32) -> usize {
     if size < 4 { 2 } else { 1 }
 }
 
-/// `y[n, c*K + k]` = `x[n, c]` pooled by Gaussian `k`, which all channels share. The grid has the plan's blocks, or fewer.
+/// `y[n, c*K + k]` = `x[n, c]` pooled by Gaussian `k` of those that all channels share or, with `OWN`, of the channel's. The grid has the plan's blocks, or fewer.
 ///
 /// On an H200, on 64×64×111×113, 0.94 to 0.97 of the copy rate in f32 and 0.69 to 0.82 in bf16 for windows beside each other, 0.88 and 0.54 for 4×4 three
 /// apart (docs/perf).
@@ -101,10 +115,11 @@ const fn most_each(size: u32) -> usize {
     min_blocks = blocks(SIZE),
     instances(
         T = [f32, f16, bf16],
-        (SIZE, PAIRS) = [(2, true), (2, false), (3, false), (4, false), (5, false), (6, false), (7, false), (8, false)]
+        (SIZE, PAIRS) = [(2, true), (2, false), (3, false), (4, false), (5, false), (6, false), (7, false), (8, false)],
+        OWN = [false, true]
     )
 )]
-pub unsafe fn gaussian_pool_forward_direct<T: Storage, const SIZE: u32, const PAIRS: bool>(
+pub unsafe fn gaussian_pool_forward_direct<T: Storage, const SIZE: u32, const PAIRS: bool, const OWN: bool>(
     x: Global<T>,
     mean: Global<f32>,
     var: Global<f32>,
@@ -116,10 +131,10 @@ pub unsafe fn gaussian_pool_forward_direct<T: Storage, const SIZE: u32, const PA
     // SAFETY: passed on.
     unsafe {
         match (columns(SIZE, PAIRS) == 4 && direct.pieces.by_vectors(), most_each(SIZE) == 2 && direct.each == 2) {
-            (false, false) => windows::<T, SIZE, PAIRS, false, 1>(x, [mean, var], y, &geometry, &direct),
-            (false, true) => windows::<T, SIZE, PAIRS, false, 2>(x, [mean, var], y, &geometry, &direct),
-            (true, false) => windows::<T, SIZE, PAIRS, true, 1>(x, [mean, var], y, &geometry, &direct),
-            (true, true) => windows::<T, SIZE, PAIRS, true, 2>(x, [mean, var], y, &geometry, &direct),
+            (false, false) => windows::<T, SIZE, PAIRS, false, 1, OWN>(x, [mean, var], y, &geometry, &direct),
+            (false, true) => windows::<T, SIZE, PAIRS, false, 2, OWN>(x, [mean, var], y, &geometry, &direct),
+            (true, false) => windows::<T, SIZE, PAIRS, true, 1, OWN>(x, [mean, var], y, &geometry, &direct),
+            (true, true) => windows::<T, SIZE, PAIRS, true, 2, OWN>(x, [mean, var], y, &geometry, &direct),
         }
     }
 }
@@ -129,7 +144,14 @@ pub unsafe fn gaussian_pool_forward_direct<T: Storage, const SIZE: u32, const PA
 /// # Safety
 /// [`gaussian_pool_forward_direct`]'s.
 #[device_inline]
-unsafe fn windows<T: Storage, const SIZE: u32, const PAIRS: bool, const VECTORS: bool, const EACH: usize>(
+unsafe fn windows<
+    T: Storage,
+    const SIZE: u32,
+    const PAIRS: bool,
+    const VECTORS: bool,
+    const EACH: usize,
+    const OWN: bool,
+>(
     x: Global<T>,
     parameters: [Global<f32>; 2],
     y: GlobalMut<T>,
@@ -150,22 +172,37 @@ unsafe fn windows<T: Storage, const SIZE: u32, const PAIRS: bool, const VECTORS:
             }
         });
 
-        // Once, behind the first loads.
-        if turn == thread::block_idx_x() {
+        // Behind the loads; what all channels share once.
+        let first_plane = if OWN { direct.pieces.plane(turn * EACH as u32 * BLOCK) } else { 0 };
+        if OWN {
+            let last = direct.pieces.plane((turn + 1) * EACH as u32 * BLOCK - 1).min(geometry.planes - 1);
+            let gaussian = |number: u32| {
+                let number = first_plane * geometry.kernels + number;
+                number - direct.by_gaussians.divide(number) * (geometry.sets * geometry.kernels)
+            };
+            let count = (last - first_plane + 1) * geometry.kernels;
             // SAFETY: the caller's; all threads of the block have the same turn.
+            unsafe { put_unscaled(shared, parameters, SIZE, direct.variances, (count, gaussian)) };
+        } else if turn == thread::block_idx_x() {
+            // SAFETY: as above.
             unsafe { put_weights(shared, parameters, geometry, direct.variances) };
         }
         for kernel in 0..geometry.kernels {
             // SAFETY: the vectors were written before the barrier; what is after a window's weights is not used.
-            let (by_y, by_x) = unsafe {
-                let quad = |i: u32| shared.load4(kernel * OF_GAUSSIAN + 4 * i).to_array();
+            let weights = |gaussian: u32| unsafe {
+                let quad = |i: u32| shared.load4(gaussian * OF_GAUSSIAN + 4 * i).to_array();
                 let rest = |number: u32| if SIZE > 4 { quad(number) } else { [0.0; 4] };
                 let half = if SIZE == 8 { thread::thread_idx_x() % 2 } else { 0 };
                 (join(quad(0), rest(1)), join(quad(2 + half), rest(3)))
             };
+            let shared_by_all = if OWN { ([0.0; 8], [0.0; 8]) } else { weights(kernel) };
             unrolled!(P in [0 1] {
                 if P < EACH {
                     let Piece { there, plane, row, number } = direct.pieces.piece::<SIZE, PAIRS>(&planes, turn, EACH, P);
+                    // What is not there has the first plane's.
+                    let own = if there { plane - first_plane } else { 0 };
+                    let (by_y, by_x) = if OWN { weights(own * geometry.kernels + kernel) } else { shared_by_all };
+                    let scale = if OWN { scale::<SIZE>(by_y, by_x) } else { 1.0 };
                     // Of two windows where these have two columns.
                     let mut totals = [0.0; 2];
                     unrolled!(I in [0 1 2 3 4 5 6 7] {
@@ -183,6 +220,7 @@ unsafe fn windows<T: Storage, const SIZE: u32, const PAIRS: bool, const VECTORS:
                             }
                         }
                     });
+                    totals = totals.map(|total| if OWN { total * scale } else { total });
                     let map = plane as usize * geometry.kernels as usize + kernel as usize;
                     let line = (map * planes.output[0] as usize + row as usize) * planes.output[1] as usize;
                     match SIZE {
@@ -210,11 +248,15 @@ unsafe fn windows<T: Storage, const SIZE: u32, const PAIRS: bool, const VECTORS:
                 }
             });
         }
+        if OWN {
+            // The next turn's weights come where these were.
+            thread::sync_threads();
+        }
         turn += thread::grid_dim_x();
     }
 }
 
-/// Computes a Gaussian's weights along y, then those along x; a warp each. They are there when this returns.
+/// Computes each Gaussian's weights along y, then those along x; a warp each. They are there when this returns.
 ///
 /// # Safety
 /// [`gaussian_pool_forward_direct`]'s; all threads of the block come together.
@@ -232,6 +274,49 @@ unsafe fn put_weights(shared: Shared<f32>, parameters: [Global<f32>; 2], geometr
         number += BLOCK / warp::WARP_SIZE;
     }
     thread::sync_threads();
+}
+
+/// The same of so many Gaussians, of each of which the function gives the number, before they are divided by their sums; a thread each.
+///
+/// # Safety
+/// As above.
+#[device_inline]
+unsafe fn put_unscaled(
+    shared: Shared<f32>,
+    parameters: [Global<f32>; 2],
+    size: u32,
+    variances: u32,
+    (count, gaussian): (u32, impl Fn(u32) -> u32),
+) {
+    let mut number = thread::thread_idx_x();
+    while number < count * OF_GAUSSIAN {
+        let down = number % OF_GAUSSIAN < MOST;
+        // SAFETY: shared memory holds the word, which is this thread's; the parameters are there.
+        unsafe {
+            let shape = Shape::load(parameters, gaussian(number / OF_GAUSSIAN), down, variances);
+            shared.store(number, unscaled(size, number % MOST, shape));
+        }
+        number += BLOCK;
+    }
+    thread::sync_threads();
+}
+
+/// What a window's sum is multiplied with, by [unscaled](put_unscaled) weights. Of 8×8 windows two neighbouring threads have half of those along x each.
+#[device_inline]
+fn scale<const SIZE: u32>(by_y: [f32; 8], by_x: [f32; 8]) -> f32 {
+    let (mut down, mut across) = (0.0, 0.0);
+    unrolled!(I in [0 1 2 3 4 5 6 7] {
+        if (I as u32) < SIZE {
+            down += by_y[I];
+        }
+        if (I as u32) < columns(SIZE, false) {
+            across += by_x[I];
+        }
+    });
+    if SIZE == 8 {
+        across += warp::shuffle_xor(across, 1);
+    }
+    1.0 / (down * across)
 }
 
 /// The planes of the geometry.

@@ -44,7 +44,9 @@
 //! the grid that its own documentation names. Buffers begin at multiples of 16 bytes.
 
 pub mod all_gradients;
+pub mod along_y;
 pub mod apart;
+pub mod apiece;
 mod backward;
 pub mod bands;
 mod cell;

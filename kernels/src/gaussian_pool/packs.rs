@@ -117,7 +117,7 @@ fn weights<const SIZE: usize>(shape: Shape, turned: bool) -> Weights {
 /// # Safety
 /// `x` holds it, and begins at a multiple of its bytes.
 #[device_inline]
-unsafe fn load<T: Lanes, const BYTES: usize>(x: Global<T>, there: bool, at: usize) -> Words {
+pub(super) unsafe fn load<T: Lanes, const BYTES: usize>(x: Global<T>, there: bool, at: usize) -> Words {
     // SAFETY: the caller's.
     unsafe {
         if BYTES == 2 {
@@ -162,7 +162,7 @@ unsafe fn put<T: Lanes, const BYTES: usize>(y: GlobalMut<T>, at: usize, mut valu
 
 /// `sum + weight * numbers`, of those that a pack of so many bytes has.
 #[device_inline]
-fn add<T: Lanes, const BYTES: usize>(mut sum: Numbers, weight: f32, numbers: Numbers) -> Numbers {
+pub(super) fn add<T: Lanes, const BYTES: usize>(mut sum: Numbers, weight: f32, numbers: Numbers) -> Numbers {
     unrolled!(K in [0 1 2 3 4 5 6 7] {
         if K < BYTES / size_of::<T>() { sum[K] = float::fma(weight, numbers[K], sum[K]); }
     });

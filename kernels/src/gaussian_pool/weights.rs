@@ -215,12 +215,11 @@ pub(super) unsafe fn with_derivatives(
     }
 }
 
-/// Computes Gaussian number `map`'s weights along y, and after these along x, from `at` on, each the other way round where they are `turned`; of
+/// Computes the weights of Gaussian number `map` along y and after them those along x, the other way round where they are turned, of
 /// windows that no edge cuts off. They are there after a barrier.
 ///
 /// # Safety
-/// Shared memory has room for as many as the window has rows and columns; the parameters hold the Gaussian; all threads of the block, of whole
-/// warps in one dimension, come together.
+/// [`along_axes_of`]'s, of one Gaussian.
 #[device_inline]
 pub(super) unsafe fn along_axes(
     at: Shared<f32>,
@@ -230,23 +229,37 @@ pub(super) unsafe fn along_axes(
     map: u32,
     turned: bool,
 ) {
+    let of = [geometry.axes[0].size, 0];
+    // SAFETY: the caller's.
+    unsafe { along_axes_of(at, parameters, geometry, variances, (1, |_| map), of, turned) }
+}
+
+/// The same of so many Gaussians, of each of which the function gives the number: those along x so many words after those along y, and one
+/// Gaussian's so many after another's.
+///
+/// # Safety
+/// Shared memory has room for as many as the window has rows and columns, for each Gaussian; the parameters hold them; all threads of the block,
+/// of whole warps in one dimension, come together.
+#[device_inline]
+pub(super) unsafe fn along_axes_of(
+    at: Shared<f32>,
+    parameters: [Global<f32>; 2],
+    geometry: &Geometry,
+    variances: u32,
+    (count, gaussian): (u32, impl Fn(u32) -> u32),
+    [along_x, of_gaussian]: [u32; 2],
+    turned: bool,
+) {
     let mut number = thread::thread_idx_x() / warp::WARP_SIZE;
-    while number < 2 {
-        let axis = geometry.axis(number == 0);
+    while number < 2 * count {
+        let (own, vertical) = (number / 2, number.is_multiple_of(2));
+        let axis = geometry.axis(vertical);
         // SAFETY: the caller's.
         unsafe {
-            let own = at.offset(number * geometry.axes[0].size);
-            let shape = Shape::load(parameters, map, number == 0, variances);
+            let at = at.offset(own * of_gaussian + if vertical { 0 } else { along_x });
+            let shape = Shape::load(parameters, gaussian(own), vertical, variances);
             let place = |i: u32| if turned { axis.size - 1 - i } else { i };
-            vector(
-                &axis,
-                0,
-                shape,
-                false,
-                |i, weight| own.store(place(i), weight),
-                |i| own.load(place(i)),
-                |_, _, _| {},
-            );
+            vector(&axis, 0, shape, false, |i, weight| at.store(place(i), weight), |i| at.load(place(i)), |_, _, _| {});
         }
         number += thread::block_dim_x() / warp::WARP_SIZE;
     }

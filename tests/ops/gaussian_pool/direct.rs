@@ -4,11 +4,11 @@ use ferrolayer::ops::Window;
 use ferrolayer::ops::gaussian_pool::{self, Normalize};
 use ferrolayer::{Device, Layout, Real, Tensor};
 
-use super::Case;
+use super::{Case, elements::followed};
 use crate::support::*;
 
 /// Each size, of rows that are loaded by vectors and of others; padding; several Gaussians a map, more than a block's warps take at
-/// once.
+/// once; of all channels and of each, of which a turn has a part of one, several, and more than there are.
 pub(super) fn cases() -> Vec<Case> {
     let window = |size, padding| Window::new([size; 2]).stride([size; 2]).padding([padding; 2]);
     let list = [
@@ -20,17 +20,21 @@ pub(super) fn cases() -> Vec<Case> {
         ([2, 3, 9, 13], window(4, 2), 1),
         ([1, 3, 17, 24], window(8, 0), 1),
         ([1, 2, 16, 19], window(8, 3), 2),
+        ([3, 7, 29, 31], window(5, 2).stride([4, 4]), 1),
+        ([40, 9, 6, 5], window(5, 0), 2),
+        ([1, 2, 60, 62], window(4, 0).stride([3, 3]), 1),
     ];
-    let case = |(i, (x, window, kernels))| Case {
+    let case = |(i, (x, window, kernels)), shared| Case {
         x,
         layout: Layout::RowMajor,
         window,
         normalize: Normalize::Window,
         kernels,
-        shared: true,
+        shared,
         per_axis: i % 2 == 0,
     };
-    list.into_iter().enumerate().map(case).collect()
+    let cases = list.into_iter().filter(|(x, window, _)| followed(&(*x, *window))).enumerate();
+    cases.flat_map(|of| [true, false].map(|shared| case(of, shared))).collect()
 }
 
 /// Of so many windows that a thread takes two pieces, an image's are as they are of that image alone, which leaves it one; of two Gaussians, as

@@ -2,8 +2,9 @@
 
 use cuda_std::emulator::SANITIZED;
 use ferrolayer::ops::Window;
+use ferrolayer::ops::gaussian_pool::Normalize;
 
-use super::{Case, cases as all_of};
+use super::{Case, LAYOUTS, cases as all_of};
 
 /// Windows that reach outside and that do not, of rows that are loaded at once, more than that and less; several planes a block; one apart by
 /// one row a thread and by several, of heights that are no multiple of these, and further apart; channels that are whole vectors and that
@@ -27,6 +28,34 @@ pub(super) fn cases() -> Vec<Case> {
         ([4, 9, 17, 18], window([6, 4]).stride([1, 2]).padding([3, 0])),
     ];
     each.into_iter().filter(followed).flat_map(|case| all_of(&[case])).collect()
+}
+
+/// Several Gaussians a map, as many as go at once and more: channels that are no whole vectors and, of more Gaussians than have a launch each, whole ones,
+/// with the channels last; little, whose gradient has no table of weights.
+pub(super) fn several() -> Vec<Case> {
+    let window = |size, stride| Window::new([size; 2]).stride([stride; 2]);
+    let list = [
+        ([4, 6, 22, 17], window(3, 4).padding([1, 1]), 3),
+        ([3, 31, 16, 15], window(2, 3), 2),
+        ([3, 16, 17, 18], window(5, 3).padding([2, 2]), 3),
+        ([2, 16, 21, 20], window(5, 5).ceil_mode(true), 4),
+        ([4, 3, 32, 8], window(4, 3), 5),
+        ([2, 9, 33, 34], window(11, 5).padding([5, 5]), 6),
+        ([2, 5, 12, 13], window(2, 2), 2),
+        ([2, 6, 12, 13], window(3, 2).padding([1, 1]), 3),
+        ([2, 1, 14, 19], Window::new([4, 3]).stride([3, 5]).padding([1, 0]), 3),
+    ];
+    let case = |(i, (x, window, kernels)), layout| Case {
+        x,
+        layout,
+        window,
+        normalize: Normalize::Window,
+        kernels,
+        shared: true,
+        per_axis: i % 2 == 0,
+    };
+    let cases = list.into_iter().filter(|(x, window, _)| followed(&(*x, *window))).enumerate();
+    cases.flat_map(|of| LAYOUTS.map(|layout| case(of, layout))).collect()
 }
 
 /// Whether a sanitizer follows it in seconds, where there is one: larger ones have no other barriers.

@@ -1,7 +1,9 @@
 //! The launches: the table of weights first, then the pass, then, for the parameters' gradients, the sum of its parts.
 
 mod all_gradients;
+mod along_y;
 mod apart;
+mod apiece;
 mod channels;
 mod correlate;
 mod direct;
@@ -83,9 +85,18 @@ impl<T: Real> OnGpu for Forward<'_, T> {
         let geometry = geometry(plan, plan.axes.map(|axis| axis.output), columns)?;
         let row_major = row_major::forward(gpu, plan, &geometry, T::DTYPE);
         let direct = direct::plan(plan, &geometry);
+        if let Some(along_y) = along_y::plan(gpu, plan, &geometry, T::DTYPE, direct.is_some()) {
+            return self.along_y(gpu, geometry, along_y);
+        }
         if !row_major.as_ref().is_some_and(RowMajorPlan::is_much) {
             if let Some(by_packs) = packs::forward(gpu, plan, &geometry, T::DTYPE) {
                 return self.by_packs(gpu, by_packs);
+            }
+            // Little, of which others make a table of weights first.
+            if geometry.sets > 1
+                && let Some(direct) = direct
+            {
+                return self.direct(gpu, geometry, direct);
             }
             if direct.is_none()
                 && let Some(elements) = elements::forward(plan, &geometry, T::DTYPE)
@@ -99,7 +110,13 @@ impl<T: Real> OnGpu for Forward<'_, T> {
         if let Some(row_major) = row_major {
             return self.row_major(gpu, row_major);
         }
-        if let Some(channels) = channels::forward(plan, &geometry) {
+        let channels = channels::forward(plan, &geometry);
+        if direct.is_none()
+            && let Some(apiece) = apiece::forward(gpu, plan, &geometry, channels.is_some())
+        {
+            return self.apiece(gpu, geometry, apiece);
+        }
+        if let Some(channels) = channels {
             return self.by_channels(gpu, geometry, channels);
         }
         if let Some(direct) = direct {

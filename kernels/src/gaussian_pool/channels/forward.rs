@@ -12,6 +12,14 @@ use crate::window::{Nhwc, Window};
 /// Windows that are open at a row, at most.
 const OPEN: usize = 5;
 
+/// Rows that are loaded together, at most.
+const AHEAD: usize = 4;
+
+/// Rows after which the sums of open windows come round.
+const fn rows_of_period(size: usize, stride: usize) -> usize {
+    size.div_ceil(stride) * stride
+}
+
 /// Blocks that a multiprocessor has room for forward, at least.
 const fn forward_blocks(size: usize, each: usize) -> u32 {
     if size * each > 7 { 3 } else { 4 }
@@ -85,28 +93,42 @@ pub unsafe fn gaussian_pool_forward_channels<T: Storage, const SIZE: usize, cons
         + (column as usize * workers.channels as usize + channel as usize) * EACH;
     let end = (rows[1] - rows[0] - 1) * STRIDE as u32 + SIZE as u32;
     let open = const { SIZE.div_ceil(STRIDE) };
-    let period = const { SIZE.div_ceil(STRIDE) * STRIDE };
+    let period = const { rows_of_period(SIZE, STRIDE) };
+    let load = |row: u32| {
+        let at = begin.wrapping_add(row as usize * line);
+        let mut values = [[zero; 2]; SIZE];
+        unrolled!(J in [0 1 2 3 4 5 6] {
+            if J < SIZE {
+                let inside = (row < end) & (top.wrapping_add(row) < below[J]);
+                let at = at.wrapping_add(J * pixel);
+                // SAFETY: in the image where it is loaded; of two channels the first is even.
+                values[J] = unsafe {
+                    if EACH == 2 {
+                        from.load2_if(inside, at, Vec2::splat(zero)).to_array()
+                    } else {
+                        [from.load_if(inside, at, zero), zero]
+                    }
+                };
+            }
+        });
+        values
+    };
+    // Rows are on their way together where there are registers for as many.
+    let ahead = const { SIZE <= 4 && rows_of_period(SIZE, STRIDE) <= AHEAD };
     let mut sums = [[0.0; 2]; OPEN];
     let mut base = 0;
     while base < end {
+        let mut rows = [[[zero; 2]; SIZE]; AHEAD];
+        unrolled!(R in [0 1 2 3] { if ahead && R < period { rows[R] = load(base + R as u32); } });
         unrolled!(R in [0 1 2 3 4 5 6 7] {
             let row = base + R as u32;
             if R < period && row < end {
-                let at = begin.wrapping_add(row as usize * line);
+                let values = if ahead { rows[R % AHEAD] } else { load(row) };
                 let mut across = [0.0; 2];
                 unrolled!(J in [0 1 2 3 4 5 6] {
                     if J < SIZE {
-                        let (inside, at) = (top.wrapping_add(row) < below[J], at.wrapping_add(J * pixel));
-                        // SAFETY: in the image where it is loaded; of two channels the first is even.
-                        let values = unsafe {
-                            if EACH == 2 {
-                                from.load2_if(inside, at, Vec2::splat(zero)).map(T::to_f32).to_array()
-                            } else {
-                                [from.load_if(inside, at, zero).to_f32(), 0.0]
-                            }
-                        };
                         unrolled!(K in [0 1] {
-                            if K < EACH { across[K] = float::fma(weights[K].by_x[J], values[K], across[K]); }
+                            if K < EACH { across[K] = float::fma(weights[K].by_x[J], values[J][K].to_f32(), across[K]); }
                         });
                     }
                 });

@@ -5,7 +5,8 @@
 //! backward of cells of inputs, and the next one the run beside it: what their windows share is in the cache. Neighbouring lanes load
 //! neighbouring channels.
 //!
-//! Forward, a row of inputs is summed along x once, and added to the windows that are open, which come round. Backward, a thread keeps the rows of `dy`
+//! Forward, a row of inputs is summed along x once, and added to the windows that are open, which come round; of small windows some rows are on their way
+//! together. Backward, a thread keeps the rows of `dy`
 //! whose windows are over its cell. For the gradients of mean and variance it adds `x · dy` to a sum for each position of the window
 //! ([`positions`](super::positions) says what these are for), over one run after another, and a block leaves four sums, or four for each of its
 //! channels; another kernel adds these up.

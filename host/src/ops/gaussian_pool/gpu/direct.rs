@@ -21,7 +21,7 @@ const LITTLE: u64 = 1 << 20;
 
 /// The plan of the kernel, if it can and no other is faster.
 pub(super) fn plan(plan: &Plan, geometry: &Geometry) -> Option<DirectPlan> {
-    if plan.layout != RowMajor {
+    if plan.layout != RowMajor || plan.planes() == 0 {
         return None;
     }
     let [vertical, horizontal] = &geometry.axes;
@@ -64,12 +64,18 @@ impl<T: Real> Forward<'_, T> {
         for_storage!(T as S, op, "x", gpu, {
             let (x, y) = (self.x.gpu::<S>(op, "x")?, self.y.gpu_mut::<S>(op, "y")?);
             let (mean, var) = (self.mean.gpu::<f32>(op, "mean")?, self.var.gpu::<f32>(op, "var")?);
-            for_size!(geometry, SIZE, PAIRS, {
-                let launch = GaussianPoolForwardDirect::<S, SIZE, PAIRS> { x, mean, var, y, geometry, direct };
-                // SAFETY: `x` and `y` have the shapes and the layout that `geometry` was made of, and the parameters theirs;
-                // the grid and the shared memory are the plan's, of the window's size.
-                unsafe { gpu.launch(dims, launch) }
-            })
+            macro_rules! run {
+                ($own:literal) => {
+                    for_size!(geometry, SIZE, PAIRS, {
+                        type Kernel<'a, S> = GaussianPoolForwardDirect<'a, S, SIZE, PAIRS, $own>;
+                        let launch = Kernel::<S> { x, mean, var, y, geometry, direct };
+                        // SAFETY: `x` and `y` have the shapes and the layout that `geometry` was made of, and the parameters theirs;
+                        // the grid and the shared memory are the plan's, of the window's size.
+                        unsafe { gpu.launch(dims, launch) }
+                    })
+                };
+            }
+            if launch.own { run!(true) } else { run!(false) }
         })
     }
 }

@@ -5,17 +5,17 @@ use std::ops::Range;
 use cuda_std::launch::LaunchDims;
 use kernels::gaussian_pool::Geometry;
 use kernels::gaussian_pool::elements::{
-    ELEMENTS_BLOCK, Elements, GaussianPoolBackwardElements, GaussianPoolForwardElements, MOST_ROWS,
+    ELEMENTS_BLOCK, Elements, GaussianPoolBackwardElements, GaussianPoolForwardElements, MOST_ROWS, Maps,
 };
 use kernels::window::{Covering, Nhwc, Window};
 
 use super::super::plan::Plan;
 use super::super::{Backward, Forward};
 use super::patches::{of_planes, window};
-use super::vectors::turned;
+use super::vectors::{self, turned};
 use super::{few, packs};
 use crate::Layout::{ChannelsLast, RowMajor};
-use crate::device::{Gpu, for_storage};
+use crate::device::{Gpu, SHARED_WITHOUT_ASKING, for_storage};
 use crate::{DType, Real, Result};
 
 /// A launch's window and its threads.
@@ -26,14 +26,23 @@ pub(super) struct ElementsPlan {
     /// Rows of a thread.
     rows: u32,
     elements: Elements,
+    maps: Maps,
     dims: LaunchDims,
 }
 
 impl ElementsPlan {
-    fn new(window: Window<Nhwc>, turned: bool, size: [u32; 2], rows: u32) -> Option<Self> {
-        let (elements, blocks) = Elements::new(&window, size, rows, ELEMENTS_BLOCK)?;
-        let dims = LaunchDims::new(blocks, ELEMENTS_BLOCK).with_shared(Elements::shared_bytes(window.size));
-        Some(Self { window, turned, rows, elements, dims })
+    fn new(plan: &Plan, window: Window<Nhwc>, turned: bool, size: [u32; 2], rows: u32) -> Option<Self> {
+        let gaussians = plan.kernels as u32;
+        let (threads, blocks) = Elements::new(&window, size, rows, ELEMENTS_BLOCK)?;
+        let shared = Elements::shared_bytes(window.size, gaussians);
+        if elements(&window, window.output).saturating_mul(u64::from(gaussians)) >= 1 << 30
+            || shared > SHARED_WITHOUT_ASKING
+        {
+            return None;
+        }
+        let maps = Maps::new(&window, gaussians, plan.layout == ChannelsLast);
+        let dims = LaunchDims::new(blocks, ELEMENTS_BLOCK).with_shared(shared);
+        Some(Self { window, turned, rows, elements: threads, maps, dims })
     }
 }
 
@@ -43,6 +52,11 @@ pub(super) const LEAST_OUTPUTS: u64 = 1 << 9;
 pub(super) const LEAST_INPUTS: u64 = 1 << 12;
 /// Products of which several rows a thread take less time, at least.
 const ENOUGH: u64 = 1 << 22;
+
+/// Elements of a gradient by several Gaussians of which others, which make a table of weights first, take longer, at most.
+const LITTLE: u64 = 1 << 18;
+/// Products by all of several Gaussians, likewise.
+const LITTLE_OF_SEVERAL: u64 = 1 << 20;
 
 /// Columns of a short row, at most, and positions of a window that is gone through for each output of such, or of windows that share at most half a
 /// window with the next.
@@ -95,10 +109,8 @@ impl Kind {
         match (&self.channels, self.stride) {
             (Channels::One, 2) if overlap && positions <= 16 => 0..1 << 20,
             (Channels::One, 3) if overlap && positions <= 64 => 0..1 << 22,
+            // Of those less far apart along y, of which there are no others.
             (Channels::One, 4..) if overlap && positions <= MOST_POSITIONS && (self.is_small || half) => 0..u64::MAX,
-            (Channels::One, 4..) if overlap && positions <= 144 => 0..1 << 24,
-            // Of those that do not overlap, sizes that no kernel has.
-            (Channels::One, 5..) if !overlap && positions <= 100 => 1 << 21..1 << 24,
             _ => 0..0,
         }
     }
@@ -130,17 +142,38 @@ fn rows_of_thread(window: &Window<Nhwc>, products: u64, rows: u32) -> u32 {
 
 /// The plan of the pass forward, if all channels share a Gaussian whose weights are the same everywhere and no other kernel takes less time.
 pub(super) fn forward(plan: &Plan, geometry: &Geometry, dtype: DType) -> Option<ElementsPlan> {
+    if geometry.kernels > 1 {
+        return forward_of_several(plan, geometry, dtype);
+    }
     let window = of_one(plan, geometry).filter(|window| !packs::of_size(window))?;
     let (kind, outputs) = (Kind::new(plan, &window, dtype), elements(&window, window.output));
     let products = window.size.into_iter().fold(outputs, |product, size| product.saturating_mul(u64::from(size)));
     if outputs < LEAST_OUTPUTS || !kind.forward().contains(&products) {
         return None;
     }
-    ElementsPlan::new(window, false, window.output, rows_of_thread(&window, products, window.output[0]))
+    ElementsPlan::new(plan, window, false, window.output, rows_of_thread(&window, products, window.output[0]))
+}
+
+/// The plan of the pass forward by several Gaussians, which all channels share, likewise.
+fn forward_of_several(plan: &Plan, geometry: &Geometry, dtype: DType) -> Option<ElementsPlan> {
+    let window = of_shared(plan, geometry)?;
+    let (outputs, positions) = (elements(&window, window.output), window.size[0].saturating_mul(window.size[1]));
+    let products = outputs.saturating_mul(u64::from(positions)).saturating_mul(u64::from(geometry.kernels));
+    let stride = window.stride[0].min(window.stride[1]);
+    let vectors =
+        window.channels.is_multiple_of(16 / dtype.size() as u32) && vectors::are_worth(geometry.kernels, &window);
+    let far = !vectors && stride >= 3 && (window.size, window.stride) != ([3; 2], [3; 2]);
+    let wanted = plan.layout == ChannelsLast && (far || products <= LITTLE_OF_SEVERAL && stride > 1);
+    if wanted { ElementsPlan::new(plan, window, false, window.output, 1) } else { None }
 }
 
 /// The same of the input's gradient alone.
 pub(super) fn backward(plan: &Plan, geometry: &Geometry, dtype: DType) -> Option<ElementsPlan> {
+    if geometry.kernels > 1 {
+        let window = of_shared(plan, geometry)?;
+        let little = elements(&window, window.input) <= LITTLE && window.stride[0].min(window.stride[1]) > 1;
+        return if little { ElementsPlan::new(plan, window, false, window.input, 1) } else { None };
+    }
     let window = of_one(plan, geometry).filter(|window| !packs::is_backward(window))?;
     let (kind, inputs) = (Kind::new(plan, &window, dtype), elements(&window, window.input));
     let over = [0, 1].map(|axis| u64::from(window.size[axis].min(window.input[axis]).div_ceil(window.stride[axis])));
@@ -151,9 +184,9 @@ pub(super) fn backward(plan: &Plan, geometry: &Geometry, dtype: DType) -> Option
     if window.stride == [1, 1] {
         let turned = turned(window);
         let rows = rows_of_thread(&turned, products, window.input[0]);
-        return ElementsPlan::new(turned, true, turned.output, rows);
+        return ElementsPlan::new(plan, turned, true, turned.output, rows);
     }
-    ElementsPlan::new(window, false, window.input, 1)
+    ElementsPlan::new(plan, window, false, window.input, 1)
 }
 
 /// Elements of planes of this height and width.
@@ -164,8 +197,13 @@ pub(super) fn elements(window: &Window<Nhwc>, [height, width]: [u32; 2]) -> u64 
 
 /// The window, of planes that have one Gaussian.
 pub(super) fn of_one(plan: &Plan, geometry: &Geometry) -> Option<Window<Nhwc>> {
+    of_shared(plan, geometry).filter(|_| geometry.kernels == 1)
+}
+
+/// The window, of planes that share their Gaussians.
+fn of_shared(plan: &Plan, geometry: &Geometry) -> Option<Window<Nhwc>> {
     let [y, x] = &geometry.axes;
-    let one = (geometry.sets, geometry.kernels, y.cases, x.cases) == (1, 1, 1, 1);
+    let one = (geometry.sets, y.cases, x.cases) == (1, 1, 1);
     let window = match plan.layout {
         RowMajor => of_planes(geometry, [geometry.planes, 1]),
         ChannelsLast => window(geometry),
@@ -176,11 +214,11 @@ pub(super) fn of_one(plan: &Plan, geometry: &Geometry) -> Option<Window<Nhwc>> {
 
 /// Launches the forward kernel of so many rows a thread with these fields.
 macro_rules! launch_outputs {
-    ($gpu:expr, $dims:expr, $s:ty, $rows:expr, $x:expr, $mean:expr, $var:expr, $y:expr, $beta:expr, $turned:expr, $($field:ident),*) => {{
+    ($gpu:expr, $dims:expr, $s:ty, $kind:expr, $x:expr, $mean:expr, $var:expr, $y:expr, $beta:expr, $turned:expr, $($field:ident),*) => {{
         macro_rules! run {
-            ($r:literal) => {{
+            ($r:literal, $m:literal) => {{
                 let (x, mean, var, y, beta, turned) = ($x, $mean, $var, $y, $beta, $turned);
-                type Kernel<'a, S> = GaussianPoolForwardElements<'a, S, $r>;
+                type Kernel<'a, S> = GaussianPoolForwardElements<'a, S, $r, $m>;
                 let launch = Kernel::<$s> { x, mean, var, y, beta, turned, $($field),* };
                 // SAFETY: the tensors have the shapes and the layout that `window` and `geometry` were made of, turned round backward, and
                 // the parameters theirs; the elements are the window's outputs, as many a thread as the kernel takes, and the launch
@@ -188,7 +226,12 @@ macro_rules! launch_outputs {
                 unsafe { $gpu.launch($dims, launch) }
             }};
         }
-        if $rows == 1 { run!(1) } else { run!(4) }
+        match $kind {
+            (1, gaussians) if gaussians % 3 == 0 => run!(1, 3),
+            (1, gaussians) if gaussians % 2 == 0 => run!(1, 2),
+            (1, _) => run!(1, 1),
+            _ => run!(4, 1),
+        }
     }};
 }
 
@@ -199,11 +242,12 @@ impl<T: Real> Forward<'_, T> {
         let plan = &self.plan;
         let _why = super::because(plan, WHY);
         let (op, variances) = (plan.op, plan.variances() as u32);
-        let ElementsPlan { window, rows, elements, dims, .. } = launch;
+        let ElementsPlan { window, rows, elements, maps, dims, .. } = launch;
         for_storage!(T as S, op, "x", gpu, {
             let (x, y) = (self.x.gpu::<S>(op, "x")?, self.y.gpu_mut::<S>(op, "y")?);
             let (mean, var) = (self.mean.gpu::<f32>(op, "mean")?, self.var.gpu::<f32>(op, "var")?);
-            launch_outputs!(gpu, dims, S, rows, x, mean, var, y, 0.0, 0, variances, geometry, window, elements)
+            let kind = (rows, geometry.kernels);
+            launch_outputs!(gpu, dims, S, kind, x, mean, var, y, 0.0, 0, variances, geometry, window, elements, maps)
         })
     }
 }
@@ -214,18 +258,32 @@ impl<T: Real> Backward<'_, T> {
         let Some(out) = self.dx else { return Ok(()) };
         let _why = super::because(plan, WHY);
         let (op, variances, beta) = (plan.op, plan.variances() as u32, out.beta as f32);
-        let ElementsPlan { window, turned, rows, elements, dims } = launch;
+        let ElementsPlan { window, turned, rows, elements, maps, dims } = launch;
         for_storage!(T as S, op, "dx", gpu, {
             let (dy, dx) = (self.dy.gpu::<S>(op, "dy")?, out.tensor.gpu_mut::<S>(op, "dx")?);
             let (mean, var) = (self.mean.gpu::<f32>(op, "mean")?, self.var.gpu::<f32>(op, "var")?);
             if turned {
                 return launch_outputs!(
-                    gpu, dims, S, rows, dy, mean, var, dx, beta, 1, variances, geometry, window, elements
+                    gpu,
+                    dims,
+                    S,
+                    (rows, 1),
+                    dy,
+                    mean,
+                    var,
+                    dx,
+                    beta,
+                    1,
+                    variances,
+                    geometry,
+                    window,
+                    elements,
+                    maps
                 );
             }
             let covering = Covering::new(&window);
             type Kernel<'a, S> = GaussianPoolBackwardElements<'a, S>;
-            let launch = Kernel::<S> { dy, mean, var, dx, beta, variances, geometry, window, covering, elements };
+            let launch = Kernel::<S> { dy, mean, var, dx, beta, variances, geometry, window, covering, elements, maps };
             // SAFETY: as `launch_outputs`'s, of `dy` and `dx`; the elements are the window's inputs, one a thread.
             unsafe { gpu.launch(dims, launch) }
         })

@@ -50,8 +50,8 @@ enum Way {
 pub(super) fn forward(gpu: &Gpu, plan: &Plan, geometry: &Geometry, dtype: DType) -> Option<VectorsPlan> {
     let (window, bytes) = (of_shared(plan, geometry)?, dtype.size());
     if geometry.kernels > 1 {
-        let worth = geometry.kernels <= MOST_MAPS || window.size[0] * window.size[1] >= LARGE;
-        let of = VectorsOf::forward(&window, bytes).filter(|_| plan.layout == ChannelsLast && worth)?;
+        let worth = plan.layout == ChannelsLast && are_worth(geometry.kernels, &window);
+        let of = VectorsOf::forward(&window, bytes).filter(|_| worth)?;
         return Some(by_any(plan, window, of, of.shared_bytes(1, bytes)));
     }
     if plan.layout == RowMajor {
@@ -75,6 +75,11 @@ pub(super) fn backward(gpu: &Gpu, plan: &Plan, geometry: &Geometry, dtype: DType
         return by_runs(gpu, plan, turned(window), bytes, Way::Runs);
     }
     Some(by_any(plan, window, VectorsOf::backward(&window, bytes)?, 0))
+}
+
+/// Whether so many Gaussians a map are worth a launch each.
+pub(super) fn are_worth(gaussians: u32, window: &Window<Nhwc>) -> bool {
+    gaussians <= MOST_MAPS || window.size[0].saturating_mul(window.size[1]) >= LARGE
 }
 
 /// The window one apart whose pooling of `dy` is the pass backward.
