@@ -155,7 +155,8 @@ def random_cases(op: str, count: int, seed: int = 0) -> list[Case]:
     """So many images and, for pooling, windows on them: what people have, and odd sizes beside it.
 
     Images of 1 to 2,048 channels and 2^13 to 2^25 elements in all, windows of 2x2 to the whole image, of which at
-    most 130 cover a pixel. None for ops that have no images.
+    most 130 cover a pixel; Gaussians of all channels or of each, one to three a map, learnt or not. None for ops that
+    have no images.
     """
     if layouts(op) == ("flat",) or op == "dense":
         return []
@@ -184,7 +185,9 @@ def random_cases(op: str, count: int, seed: int = 0) -> list[Case]:
             "padding": [padding] * 2,
         }
         if op == "gaussian_pool":
-            options |= {"kernels": 1, "learnable": False}
+            options |= {"kernels": numbers.choice((1, 1, 2, 3)), "learnable": numbers.random() < 0.3}
+            if numbers.random() < 0.3:
+                options["per_channel"] = True
         found.append(Case(op, shape, options))
     return found
 
