@@ -89,6 +89,8 @@ impl Lines {
         at_once: impl FnOnce(u32) -> u32,
     ) -> Option<Plan> {
         let [rows, windows] = window.output;
+        // No block has room for longer rows.
+        Some(window.input[1]).filter(|&columns| columns < 1 << 24)?;
         let count = |each: u32, times: u32| each.checked_mul(times).filter(|&total| total < 1 << 30);
         let total = count(window.planes, rows)?;
         let (of_planes, own) = (count(window.planes, gaussians)?, sets > 1);
@@ -107,8 +109,11 @@ impl Lines {
             .min(total.div_ceil(at_once.max(1)))
             .min(fitting)
             .max(1);
+        // What the planes of a turn hold is counted in 32 bits.
+        let planes_of_turn = u64::from((each - 1) / rows + 2);
+        u32::try_from(planes_of_turn * u64::from(window.input[0]) * u64::from(packs)).ok()?;
         let of_line = padded(window.input[1]) | 1;
-        let weights = of_set * if own { u64::from((each - 1) / rows + 2) } else { 1 };
+        let weights = of_set * if own { planes_of_turn } else { 1 };
         let sums = u64::from(maps) * u64::from(each) * u64::from(of_line);
         let [by_packs_of_line, by_rows, by_windows, by_gaussians] =
             [packs, rows, windows, count(sets, gaussians)?].map(Divider::new);
@@ -407,5 +412,50 @@ unsafe fn across<T: Storage, const MAPS: usize>(
         // SAFETY: an output, which no other thread has.
         unsafe { y.store(at, T::from_f32(sum)) };
         number += ALONG_Y_BLOCK;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::marker::PhantomData;
+
+    use super::*;
+
+    fn plan(planes: u32, input: [u32; 2], gaussians: [u32; 2]) -> Option<Plan> {
+        let output = input.map(|input| (input - 9) / 5 + 1);
+        let window = Window {
+            planes,
+            channels: 1,
+            input,
+            output,
+            size: [9; 2],
+            stride: [5; 2],
+            padding: [0; 2],
+            dilation: [1; 2],
+            order: PhantomData,
+        };
+        Lines::plan(&window, 2, gaussians, |blocks| 132 * blocks)
+    }
+
+    #[test]
+    fn what_32_bits_do_not_count_has_no_plan() {
+        assert!(plan(1, [40_000, 40_001], [1, 1]).is_some());
+        assert!(plan(1, [70_000, 70_001], [1, 1]).is_none(), "two planes' packs");
+        assert!(plan(1, [70_000, 70_000], [1, 1]).is_some(), "as many columns, by fours");
+        assert!(plan(1, [9, u32::MAX], [1, 1]).is_none(), "a row");
+        assert!(plan(1 << 20, [6_000, 12], [1, 1]).is_none(), "lines");
+        assert!(plan(1 << 16, [28, 28], [1 << 10, 1 << 15]).is_none(), "maps");
+    }
+
+    #[test]
+    fn a_turn_has_room_for_its_planes_weights() {
+        for (planes, input) in [(4096, [111, 113]), (16_384, [28, 28]), (7, [13, 14])] {
+            let plan = plan(planes, input, [7, 3]).unwrap();
+            let [of_set, rows] = [3 * words([9; 2])[1], (input[0] - 9) / 5 + 1];
+            for turn in 0..plan.lines.turns {
+                let [first, last] = plan.lines.planes(turn, rows);
+                assert!((last - first + 1) * of_set <= plan.lines.weights, "turn {turn} of {planes} planes");
+            }
+        }
     }
 }
