@@ -2,9 +2,8 @@
 
 use ferrolayer::Layout;
 use ferrolayer::ops::Window;
-use ferrolayer::ops::gaussian_pool::Normalize;
 
-use super::{Case, elements::followed};
+use super::{Case, elements::of_maps};
 
 /// Rows that are whole packs and that are not, shorter than a block's threads and longer than a turn's; windows that reach outside, past the end and
 /// over all rows; lines of several planes and several turns a block; as many Gaussians as go at once, and more, of all channels and of each.
@@ -28,15 +27,5 @@ pub(super) fn cases() -> Vec<Case> {
         ([2, 3, 24, 32], Window::new([3, 12]).stride([5, 1]).padding([1, 6]), 1),
         ([2, 3, 24, 32], Window::new([5, 1]).stride([4, 1]), 2),
     ];
-    let case = |(i, (x, window, kernels)), shared| Case {
-        x,
-        layout: Layout::RowMajor,
-        window,
-        normalize: Normalize::Window,
-        kernels,
-        shared,
-        per_axis: i % 2 == 0,
-    };
-    let cases = list.into_iter().filter(|(x, window, _)| followed(&(*x, *window))).enumerate();
-    cases.flat_map(|of| [true, false].map(|shared| case(of, shared))).collect()
+    of_maps(&list, &[Layout::RowMajor], &[true, false])
 }

@@ -1,9 +1,8 @@
 //! Channels with Gaussians of their own: elements with all channels' weights in shared memory.
 
 use ferrolayer::ops::Window;
-use ferrolayer::ops::gaussian_pool::Normalize;
 
-use super::{Case, LAYOUTS, elements::followed};
+use super::{Case, LAYOUTS, elements::of_maps};
 
 /// With the channels last windows far apart, of channels fewer and more than a block's threads, and several turns a block; in both layouts little;
 /// several Gaussians a map; windows that reach outside and that overlap.
@@ -21,15 +20,5 @@ pub(super) fn cases() -> Vec<Case> {
         ([3, 2, 14, 19], Window::new([4, 3]).stride([3, 5]).padding([1, 0]), 3),
         ([2, 3, 9, 14], Window::new([2, 7]).stride([1, 2]).padding([1, 3]), 1),
     ];
-    let case = |(i, (x, window, kernels)), layout| Case {
-        x,
-        layout,
-        window,
-        normalize: Normalize::Window,
-        kernels,
-        shared: false,
-        per_axis: i % 2 == 0,
-    };
-    let cases = list.into_iter().filter(|(x, window, _)| followed(&(*x, *window))).enumerate();
-    cases.flat_map(|of| LAYOUTS.map(|layout| case(of, layout))).collect()
+    of_maps(&list, &LAYOUTS, &[false])
 }

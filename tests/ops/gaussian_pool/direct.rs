@@ -4,7 +4,7 @@ use ferrolayer::ops::Window;
 use ferrolayer::ops::gaussian_pool::{self, Normalize};
 use ferrolayer::{Device, Layout, Real, Tensor};
 
-use super::{Case, elements::followed};
+use super::{Case, elements::of_maps};
 use crate::support::*;
 
 /// Each size, of rows that are loaded by vectors and of others; padding; several Gaussians a map, more than a block's warps take at
@@ -24,17 +24,7 @@ pub(super) fn cases() -> Vec<Case> {
         ([40, 9, 6, 5], window(5, 0), 2),
         ([1, 2, 60, 62], window(4, 0).stride([3, 3]), 1),
     ];
-    let case = |(i, (x, window, kernels)), shared| Case {
-        x,
-        layout: Layout::RowMajor,
-        window,
-        normalize: Normalize::Window,
-        kernels,
-        shared,
-        per_axis: i % 2 == 0,
-    };
-    let cases = list.into_iter().filter(|(x, window, _)| followed(&(*x, *window))).enumerate();
-    cases.flat_map(|of| [true, false].map(|shared| case(of, shared))).collect()
+    of_maps(&list, &[Layout::RowMajor], &[true, false])
 }
 
 /// Of so many windows that a thread takes two pieces, an image's are as they are of that image alone, which leaves it one; of two Gaussians, as

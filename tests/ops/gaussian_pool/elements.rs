@@ -1,6 +1,7 @@
 //! Passes by an element a thread, or a few outputs, of more than a few outputs.
 
 use cuda_std::emulator::SANITIZED;
+use ferrolayer::Layout;
 use ferrolayer::ops::Window;
 use ferrolayer::ops::gaussian_pool::Normalize;
 
@@ -45,17 +46,23 @@ pub(super) fn several() -> Vec<Case> {
         ([2, 6, 12, 13], window(3, 2).padding([1, 1]), 3),
         ([2, 1, 14, 19], Window::new([4, 3]).stride([3, 5]).padding([1, 0]), 3),
     ];
-    let case = |(i, (x, window, kernels)), layout| Case {
+    of_maps(&list, &LAYOUTS, &[true])
+}
+
+/// Those of images, windows and Gaussians a map that a sanitizer follows, in these orders of memory, of Gaussians of all channels or of each.
+pub(super) fn of_maps(list: &[([usize; 4], Window, usize)], layouts: &[Layout], shared: &[bool]) -> Vec<Case> {
+    let each = layouts.iter().flat_map(|&layout| shared.iter().map(move |&shared| (layout, shared)));
+    let followed = list.iter().filter(|(x, window, _)| followed(&(*x, *window)));
+    let of = |(i, &(x, window, kernels)), (layout, shared)| Case {
         x,
         layout,
         window,
         normalize: Normalize::Window,
         kernels,
-        shared: true,
+        shared,
         per_axis: i % 2 == 0,
     };
-    let cases = list.into_iter().filter(|(x, window, _)| followed(&(*x, *window))).enumerate();
-    cases.flat_map(|of| LAYOUTS.map(|layout| case(of, layout))).collect()
+    followed.enumerate().flat_map(|case| each.clone().map(move |kind| of(case, kind))).collect()
 }
 
 /// Whether a sanitizer follows it in seconds, where there is one: larger ones have no other barriers.
