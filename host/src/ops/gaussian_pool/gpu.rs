@@ -92,7 +92,7 @@ impl<T: Real> OnGpu for Forward<'_, T> {
             if let Some(by_packs) = packs::forward(gpu, plan, &geometry, T::DTYPE) {
                 return self.by_packs(gpu, by_packs);
             }
-            // Little, of which others make a table of weights first.
+            // Of channels' own Gaussians others make a table of weights first.
             if geometry.sets > 1
                 && let Some(direct) = direct
             {
