@@ -21,6 +21,7 @@ mod positions;
 mod row_major;
 mod runs_learnt;
 mod shares;
+mod sizes;
 mod slide;
 mod staged;
 mod strips;
@@ -33,18 +34,20 @@ use kernels::gaussian_pool::strips::Strips;
 use kernels::gaussian_pool::strips::walk::WalkPlan;
 use kernels::gaussian_pool::{
     Axis, BLOCK, DERIVATIVES_ENTRY, GaussianPoolBackward, GaussianPoolBackwardParameters, GaussianPoolForward,
-    GaussianPoolWeights, Geometry, MAX_LANES, SUMS_PER_GAUSSIAN, WEIGHTS_BLOCK, WEIGHTS_PER_BLOCK, backward_columns,
-    forward_columns, max_tile_columns, tile_rows,
+    GaussianPoolWeights, Geometry, SUMS_PER_GAUSSIAN, WEIGHTS_BLOCK, WEIGHTS_PER_BLOCK, backward_columns,
+    forward_columns,
 };
 
 use self::row_major::RowMajorPlan;
 use self::runs_learnt::RunsPlan;
-use super::plan::{self, Plan};
+pub(super) use self::sizes::tiles_of_planes;
+use self::sizes::{axes, geometry, grid, lanes};
+use super::plan::Plan;
 use super::{Backward, Forward, columns};
 use crate::Layout::{ChannelsLast, RowMajor};
 use crate::device::explain::{self, Because};
-use crate::device::{Gpu, GpuSliceMut, OnGpu, for_storage, tiles};
-use crate::{Compute, Error, Real, Result, Tensor};
+use crate::device::{Gpu, GpuSliceMut, OnGpu, for_storage};
+use crate::{Compute, Real, Result, Tensor};
 pub(super) use sum::sum_parameters;
 
 /// Columns of a tile that are worth reading a few parts of its source for, where windows are large.
@@ -363,21 +366,6 @@ pub(super) fn window(geometry: &Geometry) -> String {
     format!("window {size} stride {stride} padding {padding} over {}, {kernels} a map", pair(|axis| axis.image))
 }
 
-/// Neighbouring channels that a block takes: all that there are up to a warp's lanes; of more, as many as leave at most a
-/// quarter of the threads without a channel.
-fn lanes(plan: &Plan) -> u32 {
-    let channels = plan.channels as u32;
-    match plan.layout {
-        RowMajor => 1,
-        ChannelsLast if channels <= MAX_LANES => channels.next_power_of_two(),
-        ChannelsLast => {
-            let few_idle =
-                |lanes: &u32| u64::from(channels) * 4 >= channels.div_ceil(*lanes) as u64 * *lanes as u64 * 3;
-            [MAX_LANES, MAX_LANES / 2].into_iter().find(few_idle).unwrap_or(MAX_LANES / 4)
-        }
-    }
-}
-
 /// Elements of the tables of weights along y and x.
 fn tables(plan: &Plan, entry: u32) -> [usize; 2] {
     plan.axes.map(|axis| plan.gaussians() * axis.cases() * axis.size * entry as usize)
@@ -421,88 +409,4 @@ fn weights<T: Compute>(
     let launch = GaussianPoolWeights { mean, var, weights_y, weights_x, geometry, variances, derivatives, nhwc };
     // SAFETY: the parameters' shapes were checked to be those of the plan, and the tables are as large as `tables` says.
     unsafe { gpu.launch(dims, launch) }
-}
-
-/// The window's ways, for kernels that count along each axis in 32 bits.
-fn axes(plan: &Plan) -> Result<[Axis; 2]> {
-    let image = plan.axes.map(|axis| axis.image);
-    // What lies between a Gaussian's first entry of a table and its last: with channels last those of other sets too.
-    let sets = if plan.layout == ChannelsLast { plan.sets } else { 1 };
-    let fits = |axis: &plan::Axis| {
-        let reach = axis.size.saturating_add(2 * axis.padding).saturating_add(axis.image);
-        let entries = axis.cases().saturating_mul(axis.size).saturating_mul(sets);
-        let vectors = entries.saturating_mul(DERIVATIVES_ENTRY as usize);
-        reach.saturating_add(axis.stride).max(vectors) < 1 << 31
-    };
-    if !plan.axes.iter().all(fits) {
-        return Err(Error::Argument {
-            op: plan.op,
-            argument: "window",
-            got: format!("{:?} on an image of {image:?}", plan.window),
-            expected:
-                "fewer than 2^31 pixels along the padded image, the window and the stride together, and fewer than \
-                       2^29 weights for all ways in which windows are cut off, of all channels where these are neighbours"
-                    .into(),
-        });
-    }
-    Ok([0, 1].map(|i| {
-        let axis = &plan.axes[i];
-        let shared = axis.shared();
-        Axis {
-            image: axis.image as u32,
-            output: axis.output as u32,
-            size: axis.size as u32,
-            stride: axis.stride as u32,
-            padding: axis.padding as u32,
-            shared_begin: shared.start as u32,
-            shared_end: shared.end as u32,
-            cases: axis.cases() as u32,
-        }
-    }))
-}
-
-/// The sizes, with tiles of at most so many columns, all of about one width, for planes of this height and width.
-fn geometry(plan: &Plan, [height, width]: [usize; 2], columns: u32) -> Result<Geometry> {
-    let (nhwc, lanes) = (plan.layout == ChannelsLast, lanes(plan));
-    let most = max_tile_columns(nhwc, lanes);
-    // Lanes leave so few columns that all are worth it.
-    let across = width.div_ceil(if nhwc { most } else { columns.clamp(1, most) } as usize);
-    let (tile_columns, rows) = (width.div_ceil(across) as u32, tile_rows(nhwc));
-    let tiles = [tiles(height, rows), tiles(width, tile_columns)];
-    let count = plan.planes().saturating_mul(tiles[0] as usize).saturating_mul(tiles[1] as usize);
-    let pixel = if nhwc { plan.channels.saturating_mul(plan.kernels) } else { 1 };
-    let row = plan.axes[1].image.max(plan.axes[1].output).saturating_mul(pixel);
-    if [count, plan.planes(), plan.channels, plan.gaussians(), row].into_iter().any(|count| count > MAX_COUNT) {
-        return Err(Error::Shape {
-            op: plan.op,
-            argument: "x",
-            got: vec![plan.batch, plan.channels, plan.axes[0].image, plan.axes[1].image],
-            expected: format!(
-                "fewer than 2^31 planes, Gaussians and elements of a row of pixels, and fewer than 2^31 tiles of {rows} x \
-                 {tile_columns} pixels in all planes"
-            ),
-        });
-    }
-    Ok(Geometry {
-        planes: plan.planes() as u32,
-        channels: plan.channels as u32,
-        kernels: plan.kernels as u32,
-        sets: plan.sets as u32,
-        axes: axes(plan)?,
-        lanes_log: lanes.trailing_zeros(),
-        groups: (plan.channels as u32).div_ceil(lanes),
-        tile_columns,
-        tile_columns_reciprocal: (1u32 << 16).div_ceil(tile_columns),
-        tiles,
-    })
-}
-
-/// Tiles of all planes, which [`geometry`] limits.
-pub(super) fn tiles_of_planes(geometry: &Geometry) -> usize {
-    geometry.planes as usize * geometry.tiles[0] as usize * geometry.tiles[1] as usize
-}
-
-/// Blocks: one for each tile of each group of channels.
-fn grid(geometry: &Geometry) -> u32 {
-    tiles(tiles_of_planes(geometry) / geometry.channels as usize * geometry.groups as usize, 1)
 }
