@@ -93,7 +93,8 @@ impl Lines {
         Some(window.input[1]).filter(|&columns| columns < 1 << 24)?;
         let count = |each: u32, times: u32| each.checked_mul(times).filter(|&total| total < 1 << 30);
         let total = count(window.planes, rows)?;
-        let (of_planes, own) = (count(window.planes, gaussians)?, sets > 1);
+        count(window.planes, gaussians)?;
+        let own = sets > 1;
         let by_packs = window.input[1].is_multiple_of(PACK);
         let packs = if by_packs { window.input[1] / PACK } else { window.input[1] };
         let maps = (1..=3).rev().find(|&maps| !own && gaussians.is_multiple_of(maps)).unwrap_or(1);
@@ -101,8 +102,8 @@ impl Lines {
         let at_once = at_once(blocks(pack_bytes, maps as usize));
         let of_set = u64::from(gaussians) * u64::from(words_of(window)?);
         // A turn's first and last planes may be there in part.
-        let planes = (u64::from(WEIGHTS) / of_set).max(2).min(u64::from(of_planes)) as u32;
-        let fitting = if own { count(planes - 1, rows)? - rows + 1 } else { u32::MAX };
+        let planes = (u64::from(WEIGHTS) / of_set).max(2) as u32;
+        let fitting = if own { (planes - 2).saturating_mul(rows).saturating_add(1) } else { u32::MAX };
         // No more than leave each block some.
         let each = (OF_TURN / packs)
             .min(COLUMNS_OF_TURN / (maps * window.input[1]))
