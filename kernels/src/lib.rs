@@ -28,6 +28,7 @@ pub mod avg_pool;
 pub mod band;
 pub mod chunks;
 pub mod dense;
+pub mod elements;
 mod elementwise;
 pub mod exp;
 pub mod gaussian_pool;

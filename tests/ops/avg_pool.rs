@@ -111,6 +111,11 @@ fn chosen() -> Vec<Case> {
         },
         // A window of more rows than have a square of 32 bits.
         Case { shape: [1, 1, 70_001, 2], window: Window::new([70_000, 1]) },
+        // With the channels last a few outputs one below the other, as many as a column has and one more.
+        Case { shape: [2, 3, 19, 14], window: window(8, 2).padding([4, 4]) },
+        Case { shape: [1, 5, 17, 13], window: window(3, 1).padding([1, 1]) },
+        Case { shape: [1, 7, 40, 37], window: window(32, 3).padding([16, 16]) },
+        Case { shape: [2, 3, 16, 11], window: Window::new([6, 2]).stride([3, 4]).padding([3, 1]).ceil_mode(true) },
         // More channels than a block has columns.
         Case { shape: [2, 300, 3, 5], window: window(2, 2).padding([1, 1]) },
     ];

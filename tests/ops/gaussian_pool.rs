@@ -16,6 +16,7 @@ mod direct;
 mod elements;
 mod errors;
 mod few;
+mod flat;
 mod global;
 mod huge;
 mod lanes;
@@ -26,6 +27,7 @@ mod meshes;
 mod nan;
 mod oracle;
 mod packs;
+mod packs_apiece;
 mod patches;
 mod ramp;
 mod row_major;
@@ -61,6 +63,7 @@ pub fn tests() -> Vec<Trial> {
     ];
     tests.extend(errors::tests());
     tests.extend(packs::tests());
+    tests.extend(flat::tests());
     for (i, case) in gpu_cases().into_iter().enumerate() {
         // What general kernels do for each Gaussian in turn takes a sanitizer minutes.
         if SANITIZED && case.sets() * case.kernels > 16 {
@@ -217,6 +220,7 @@ fn gpu_cases() -> Vec<Case> {
         along_y::cases(),
         elements::several(),
         apiece::cases(),
+        packs_apiece::cases(),
     ];
     [vec![listed], of_kernels.into()].concat().concat()
 }

@@ -11,7 +11,8 @@
 //! and common windows with the channels last by [patches](crate::patch); of 16 bits common windows go by
 //! [fours](crate::patch::quads) or by [octets](crate::patch::octets) of channels; forward over windows that share little
 //! goes by [pieces](crate::pieces), backward by [runs of elements](crate::shares), and forward over whole small planes by [threads of
-//! their own](crate::wholes), over large ones of whole rows of 16 bytes by [chunks](crate::chunks) of these; other windows with the channels last go by [vectors](crate::vectors) of these.
+//! their own](crate::wholes), over large ones of whole rows of 16 bytes by [chunks](crate::chunks) of these; other windows with the channels last go by [vectors](crate::vectors) of these,
+//! or, where channels are no whole vectors and windows overlap, by a few [outputs one below the other](crate::elements).
 //!
 //! Sums and quotients are `f32`, rounded once when they are stored.
 //!
@@ -24,6 +25,7 @@
 //! the window has no dilation and keeps its promises.
 
 mod backward;
+mod below;
 mod forward;
 mod meshes;
 mod octets;
@@ -31,6 +33,7 @@ mod shares;
 mod vectors;
 
 pub use backward::*;
+pub use below::*;
 use cuda_std::prelude::*;
 pub use forward::*;
 pub use meshes::*;

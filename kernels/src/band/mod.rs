@@ -75,6 +75,11 @@ pub struct BandLaunch {
 }
 
 impl Block {
+    /// Planes of a block, at most.
+    pub fn depth(&self) -> u32 {
+        self.depth
+    }
+
     /// What this block takes.
     #[device_inline]
     pub(crate) fn span(&self) -> Span {

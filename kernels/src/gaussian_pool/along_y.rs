@@ -9,6 +9,8 @@
 //! neighbouring threads have neighbouring packs. After a barrier a thread sums one window's columns. A word is left out after every 32, so
 //! that windows a power of two apart are in different banks.
 //!
+//! Of rows that are no whole packs [bands](super::bands_along_y) take most.
+//!
 //! A row is read once for each window above it: of windows that overlap by more than half of their height other kernels read less.
 //!
 //! Bound by memory where rows are whole packs; in 16 bits, and where packs are of one column, by instructions (suspected, by their count).
@@ -198,7 +200,7 @@ const fn padded(column: u32) -> u32 {
 /// `y[n, c*K + k]` = `x[n, c]` pooled by Gaussian `k` of `K`, which `geometry.kernels` is, of those that all channels share or, with `OWN`, of the
 /// channel's.
 ///
-/// On an H200, 9×9 five apart on 64×64×112×112 and on 64×64×111×113, 0.73 and 0.51 of the copy rate in f32, 0.49 and 0.26 in bf16 (docs/perf).
+/// On an H200, 9×9 five apart on 64×64×112×112 0.73 of the copy rate in f32 and 0.49 in bf16 (docs/perf).
 ///
 /// # Safety
 /// The parent module's. `x` and `y` are what `window` says, of planes of one channel, `y` as many for each Gaussian; `mean` holds two and `var`

@@ -12,8 +12,9 @@
 use cuda_std::prelude::*;
 
 use super::Geometry;
-use super::elements::{Elements, Maps, Place, sums};
+use super::elements::Maps;
 use super::weights::{Shape, unscaled};
+use crate::elements::{AHEAD, Elements, Place, sums};
 use crate::elementwise::put;
 use crate::window::{Divider, Nhwc, Window};
 
@@ -136,7 +137,7 @@ pub unsafe fn gaussian_pool_forward_apiece<T: Storage>(
                 let first = turns.first(place, geometry.channels, geometry.kernels);
                 for map in 0..geometry.kernels {
                     let weight = |_: usize, position: u32| weights.load(position * turns.gaussians + first + map);
-                    let [[sum]] = sums::<T, 1, 1>(x, &window, place, weight);
+                    let [[sum]] = sums::<T, 1, 1, AHEAD>(x, &window, place, weight);
                     put(y, maps.at(&window, [place.row, place.column]) + maps.of(map), sum, 0.0);
                 }
             }

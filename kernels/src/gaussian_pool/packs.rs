@@ -17,8 +17,8 @@
 
 use cuda_std::prelude::*;
 
-use super::elements::{Elements, Place};
 use super::weights::{Shape, unscaled};
+use crate::elements::{Elements, Place};
 use crate::vectors::{LANES, Lanes, Numbers, Words};
 use crate::window::{Nhwc, Window};
 
@@ -42,11 +42,16 @@ const MOST_LINES: usize = MOST + OUTPUTS as usize - 1;
 const MOST_OVER: usize = over(MOST);
 const MOST_LINES_OVER: usize = MOST_OVER + CELLS as usize - 1;
 /// Elements of a vector of weights in shared memory.
-const VECTOR: u32 = 8;
+pub(super) const VECTOR: u32 = 8;
 
 /// Blocks that fit on a multiprocessor, as many as leave each thread the registers for so many packs of so many bytes.
 const fn blocks(bytes: usize, packs: usize) -> u32 {
-    match bytes.div_ceil(4) * packs {
+    blocks_of(bytes.div_ceil(4) * packs)
+}
+
+/// The same of so many words.
+pub(super) const fn blocks_of(words: usize) -> u32 {
+    match words {
         0..=20 => 8,
         21..=40 => 6,
         _ => 4,
@@ -64,7 +69,7 @@ const fn backward_blocks(bytes: usize, size: usize, rows: usize) -> u32 {
 }
 
 /// Rows that the windows of so many outputs have together.
-const fn lines(size: usize, stride: usize, rows: usize) -> usize {
+pub(super) const fn lines(size: usize, stride: usize, rows: usize) -> usize {
     size + (rows - 1) * stride
 }
 
@@ -74,14 +79,17 @@ const fn over(size: usize) -> usize {
 }
 
 /// The weights along y and along x, and zeros after them.
-type Weights = [[f32; VECTOR as usize]; 2];
+pub(super) type Weights = [[f32; VECTOR as usize]; 2];
+
+/// The same of each channel of a pack.
+pub(super) type PackWeights = [[Numbers; VECTOR as usize]; 2];
 
 /// This thread's part of what [`weights`] needs of the parameters: loaded, but not waited for.
 ///
 /// # Safety
 /// `parameters` hold a Gaussian with so many `variances`.
 #[device_inline]
-unsafe fn own_shape(parameters: [Global<f32>; 2], variances: u32) -> Shape {
+pub(super) unsafe fn own_shape(parameters: [Global<f32>; 2], variances: u32) -> Shape {
     let number = thread::thread_idx_x();
     // SAFETY: the caller's.
     unsafe { Shape::load_if(number < 2 * VECTOR, parameters, 0, number < VECTOR, variances) }
@@ -89,7 +97,7 @@ unsafe fn own_shape(parameters: [Global<f32>; 2], variances: u32) -> Shape {
 
 /// The weights of windows of `SIZE` positions each way, turned round or not, of each thread's [`own_shape`]. All threads of the block come here, once.
 #[device_inline]
-fn weights<const SIZE: usize>(shape: Shape, turned: bool) -> Weights {
+pub(super) fn weights<const SIZE: usize>(shape: Shape, turned: bool) -> Weights {
     let shared = shared_array![f32; 2 * VECTOR as usize].handle();
     let number = thread::thread_idx_x();
     if number < 2 * VECTOR {
@@ -110,6 +118,12 @@ fn weights<const SIZE: usize>(shape: Shape, turned: bool) -> Weights {
         } });
         weights
     })
+}
+
+/// The same for every channel of a pack.
+#[device_inline]
+fn alike(weights: Weights) -> PackWeights {
+    weights.map(|along| along.map(|weight| [weight; LANES]))
 }
 
 /// Pack `at`, of so many bytes, where it is `there`; else zeros.
@@ -162,9 +176,15 @@ unsafe fn put<T: Lanes, const BYTES: usize>(y: GlobalMut<T>, at: usize, mut valu
 
 /// `sum + weight * numbers`, of those that a pack of so many bytes has.
 #[device_inline]
-pub(super) fn add<T: Lanes, const BYTES: usize>(mut sum: Numbers, weight: f32, numbers: Numbers) -> Numbers {
+pub(super) fn add<T: Lanes, const BYTES: usize>(sum: Numbers, weight: f32, numbers: Numbers) -> Numbers {
+    add_each::<T, BYTES>(sum, [weight; LANES], numbers)
+}
+
+/// The same where each channel has a weight.
+#[device_inline]
+fn add_each<T: Lanes, const BYTES: usize>(mut sum: Numbers, weights: Numbers, numbers: Numbers) -> Numbers {
     unrolled!(K in [0 1 2 3 4 5 6 7] {
-        if K < BYTES / size_of::<T>() { sum[K] = float::fma(weight, numbers[K], sum[K]); }
+        if K < BYTES / size_of::<T>() { sum[K] = float::fma(weights[K], numbers[K], sum[K]); }
     });
     sum
 }
@@ -200,7 +220,11 @@ pub unsafe fn gaussian_pool_forward_packs<T: Lanes, const BYTES: usize, const SI
     elements: Elements,
 ) {
     // SAFETY: the caller's.
-    unsafe { pool::<T, BYTES, SIZE, 1, ROWS>(x, [mean, var], variances, (y, beta), turned != 0, &window, elements) };
+    unsafe {
+        let shape = own_shape([mean, var], variances);
+        let place = elements.place(PACKS_BLOCK, window.channels);
+        pool::<T, BYTES, SIZE, 1, ROWS>(x, (y, beta), &window, place, || alike(weights::<SIZE>(shape, turned != 0)));
+    }
 }
 
 /// `y` = `x` pooled by one Gaussian, of windows two apart along y: four outputs a thread.
@@ -229,27 +253,27 @@ pub unsafe fn gaussian_pool_forward_packs_two_apart<T: Lanes, const BYTES: usize
 ) {
     const ROWS: usize = OUTPUTS_TWO_APART as usize;
     // SAFETY: the caller's.
-    unsafe { pool::<T, BYTES, SIZE, 2, ROWS>(x, [mean, var], variances, (y, 0.0), false, &window, elements) };
+    unsafe {
+        let shape = own_shape([mean, var], variances);
+        let place = elements.place(PACKS_BLOCK, window.channels);
+        pool::<T, BYTES, SIZE, 2, ROWS>(x, (y, 0.0), &window, place, || alike(weights::<SIZE>(shape, false)));
+    }
 }
 
-/// The pass of [`gaussian_pool_forward_packs`], of windows `STRIDE` apart along y where `ROWS` is not 1.
+/// The pass of [`gaussian_pool_forward_packs`], of windows `STRIDE` apart along y where `ROWS` is not 1, for the outputs from this thread's `place` on, if it
+/// has one. `weights` are asked for once, by all threads of the block, after their loads are on their way.
 ///
 /// # Safety
 /// The kernels'.
 #[device_inline]
-unsafe fn pool<T: Lanes, const BYTES: usize, const SIZE: usize, const STRIDE: usize, const ROWS: usize>(
+pub(super) unsafe fn pool<T: Lanes, const BYTES: usize, const SIZE: usize, const STRIDE: usize, const ROWS: usize>(
     x: Global<T>,
-    parameters: [Global<f32>; 2],
-    variances: u32,
     (y, beta): (GlobalMut<T>, f32),
-    turned: bool,
     window: &Window<Nhwc>,
-    elements: Elements,
+    place: Option<Place>,
+    weights: impl FnOnce() -> PackWeights,
 ) {
-    // SAFETY: the caller's.
-    let shape = unsafe { own_shape(parameters, variances) };
     let (pixel, line) = (window.channels as usize, window.input_line());
-    let place = elements.place(PACKS_BLOCK, window.channels);
     let there = place.is_some();
     let Place { plane, row, column, channel } = place.unwrap_or_default();
     let [top, left] =
@@ -272,16 +296,16 @@ unsafe fn pool<T: Lanes, const BYTES: usize, const SIZE: usize, const STRIDE: us
             packs[I][J] = unsafe { load::<T, BYTES>(x, top.wrapping_add(I as u32) < height[J], at) };
         } });
     });
-    let [by_y, by_x] = weights::<SIZE>(shape, turned);
+    let [by_y, by_x] = weights();
     let mut sums = [[0.0; LANES]; OUTPUTS as usize];
     unrolled!(I in [0 1 2 3 4 5 6 7 8 9 10 11 12 13] { if I < lines(SIZE, STRIDE, ROWS) {
         let mut along = [0.0; LANES];
         unrolled!(J in [0 1 2 3 4 5 6] {
-            if J < SIZE { along = add::<T, BYTES>(along, by_x[J], T::numbers(packs[I][J])); }
+            if J < SIZE { along = add_each::<T, BYTES>(along, by_x[J], T::numbers(packs[I][J])); }
         });
         unrolled!(R in [0 1 2 3 4 5 6 7] {
             if R < ROWS && I >= R * STRIDE && I < R * STRIDE + SIZE {
-                sums[R] = add::<T, BYTES>(sums[R], by_y[I.wrapping_sub(R * STRIDE)], along);
+                sums[R] = add_each::<T, BYTES>(sums[R], by_y[I.wrapping_sub(R * STRIDE)], along);
             }
         });
     } });
@@ -324,9 +348,26 @@ pub unsafe fn gaussian_pool_backward_packs<T: Lanes, const BYTES: usize, const S
     elements: Elements,
 ) {
     // SAFETY: the caller's.
-    let shape = unsafe { own_shape([mean, var], variances) };
+    unsafe {
+        let shape = own_shape([mean, var], variances);
+        let place = elements.place(PACKS_BLOCK, window.channels);
+        spread::<T, BYTES, SIZE, ROWS>(dy, (dx, beta), &window, place, || alike(weights::<SIZE>(shape, false)));
+    }
+}
+
+/// The pass of [`gaussian_pool_backward_packs`], for the cells from this thread's `place` on, if it has one. `weights` as of [`pool`].
+///
+/// # Safety
+/// The kernels'.
+#[device_inline]
+pub(super) unsafe fn spread<T: Lanes, const BYTES: usize, const SIZE: usize, const ROWS: usize>(
+    dy: Global<T>,
+    (dx, beta): (GlobalMut<T>, f32),
+    window: &Window<Nhwc>,
+    place: Option<Place>,
+    weights: impl FnOnce() -> PackWeights,
+) {
     let (pixel, line) = (window.channels as usize, window.output_line());
-    let place = elements.place(PACKS_BLOCK, window.channels);
     let there = place.is_some();
     let Place { plane, row, column, channel } = place.unwrap_or_default();
     // The last windows over the first cell, and of those over it the first row.
@@ -347,7 +388,7 @@ pub unsafe fn gaussian_pool_backward_packs<T: Lanes, const BYTES: usize, const S
             packs[I][J] = unsafe { load::<T, BYTES>(dy, first.wrapping_add(I as u32) < height[J], at) };
         } });
     });
-    let [by_y, by_x] = weights::<SIZE>(shape, false);
+    let [by_y, by_x] = weights();
     let [top, left] = [(0, down), (1, right)].map(|(axis, last)| (last * 2).wrapping_sub(window.padding[axis]));
     // Of each cell, of its rows and columns.
     let mut sums = [[[[0.0; LANES]; 2]; 2]; CELLS as usize];
@@ -355,14 +396,14 @@ pub unsafe fn gaussian_pool_backward_packs<T: Lanes, const BYTES: usize, const S
         let mut along = [[0.0; LANES]; 2];
         unrolled!(J in [0 1 2 3] { if 2 * J < SIZE {
             let numbers = T::numbers(packs[I][J]);
-            unrolled!(C in [0 1] { if 2 * J + C < SIZE { along[C] = add::<T, BYTES>(along[C], by_x[2 * J + C], numbers); } });
+            unrolled!(C in [0 1] { if 2 * J + C < SIZE { along[C] = add_each::<T, BYTES>(along[C], by_x[2 * J + C], numbers); } });
         } });
         unrolled!(K in [0 1 2 3] { if K < ROWS && I >= K && I < over(SIZE) + K {
             // Windows before the cell's last.
             let before = (over(SIZE) - 1 + K).wrapping_sub(I) % MOST_OVER;
             unrolled!(R in [0 1] { if 2 * before + R < SIZE {
                 unrolled!(C in [0 1] {
-                    sums[K][R][C] = add::<T, BYTES>(sums[K][R][C], by_y[2 * before + R], along[C]);
+                    sums[K][R][C] = add_each::<T, BYTES>(sums[K][R][C], by_y[2 * before + R], along[C]);
                 });
             } });
         } });

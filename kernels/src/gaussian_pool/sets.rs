@@ -5,7 +5,7 @@
 
 use cuda_std::prelude::*;
 
-use super::weights::{Shape, derive, unscaled};
+use super::weights::{Shape, derive, reciprocal, unscaled};
 use crate::band::{self, Bands, Copied, Span, least};
 use crate::window::Divider;
 
@@ -300,13 +300,6 @@ impl<const SIZE: usize> Derived<'_, SIZE> {
             float::fma(of(5, j), by_y, var_x),
         ]
     }
-}
-
-/// The reciprocal of a number of moderate size, within a unit or two in the last place.
-#[device_inline]
-fn reciprocal(number: f32) -> f32 {
-    let near = float::reciprocal_approx(number);
-    float::fma(near, float::fma(-number, near, 1.0), near)
 }
 
 /// The weights of a Gaussian along y and x.

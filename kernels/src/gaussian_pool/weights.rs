@@ -279,6 +279,37 @@ pub(super) fn unscaled(size: u32, i: u32, Shape { mean, var, valid }: Shape) -> 
     }
 }
 
+/// The weights of a window of `SIZE` positions, this thread all of them; NaN of a Gaussian that is none.
+///
+/// By the reciprocals of the variance and of the sum, each within a unit in the last place or two: an exponent `q` is off by as little of itself, and what
+/// that takes of a weight, `q exp(-q)` times as much, is less than its rounding.
+#[device_inline]
+pub(super) fn whole<const SIZE: usize>(Shape { mean, var, valid }: Shape) -> [f32; SIZE] {
+    let last = (SIZE - 1) as f32;
+    let nearest = nearest(0, SIZE as u32, last, mean);
+    // The reciprocal of a large one would be subnormal.
+    let scale = if var > 1e30 { 1e-20 } else { 1.0 };
+    let of_var = reciprocal(var * scale);
+    let mut weights = [0.0; SIZE];
+    let mut sum = 0.0;
+    unrolled!(I in [0 1 2 3 4 5 6] { if I < SIZE {
+        let step = I as f32 - nearest;
+        let exponent = step * (((I as f32 + nearest - last) * 0.5 - mean) * scale * of_var);
+        weights[I] = if step == 0.0 { 1.0 } else { float::exp(-exponent) };
+        sum += weights[I];
+    } });
+    let of_sum = if valid { reciprocal(sum) } else { f32::NAN };
+    unrolled!(I in [0 1 2 3 4 5 6] { if I < SIZE { weights[I] *= of_sum; } });
+    weights
+}
+
+/// The reciprocal of a number of moderate size, within a unit or two in the last place.
+#[device_inline]
+pub(super) fn reciprocal(number: f32) -> f32 {
+    let near = float::reciprocal_approx(number);
+    float::fma(near, float::fma(-number, near, 1.0), near)
+}
+
 /// Puts the weights of a window of `size` positions, and their derivatives by mean and variance, of what [`unscaled`] gave of them; this thread
 /// all of them.
 #[device_inline]

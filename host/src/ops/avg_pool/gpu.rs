@@ -2,14 +2,16 @@ use cuda_std::launch::LaunchDims;
 use kernels::avg_pool::{
     AvgPoolBackward, AvgPoolBackwardAny, AvgPoolBackwardBand, AvgPoolBackwardGroups, AvgPoolBackwardMeshes,
     AvgPoolBackwardOctets, AvgPoolBackwardPairs, AvgPoolBackwardPatch, AvgPoolBackwardQuads, AvgPoolBackwardShares,
-    AvgPoolBackwardVectors, AvgPoolForward, AvgPoolForwardApart, AvgPoolForwardBand, AvgPoolForwardChunks,
-    AvgPoolForwardColumns, AvgPoolForwardOctets, AvgPoolForwardPairs, AvgPoolForwardPatch, AvgPoolForwardQuads,
-    AvgPoolForwardVectors, AvgPoolForwardWarp, AvgPoolForwardWholes, Divisor, given_width,
+    AvgPoolBackwardVectors, AvgPoolForward, AvgPoolForwardApart, AvgPoolForwardBand, AvgPoolForwardBelow,
+    AvgPoolForwardChunks, AvgPoolForwardColumns, AvgPoolForwardOctets, AvgPoolForwardPairs, AvgPoolForwardPatch,
+    AvgPoolForwardQuads, AvgPoolForwardVectors, AvgPoolForwardWarp, AvgPoolForwardWholes, BELOW, BELOW_BLOCK, Divisor,
+    given_width,
 };
 use kernels::band::Bands;
 use kernels::band::any::Lines;
 use kernels::band::spread::Spread;
 use kernels::chunks::{self, Chunks};
+use kernels::elements::Elements;
 use kernels::patch::Patches;
 use kernels::patch::quads::{self, Quads};
 use kernels::pieces;
@@ -20,8 +22,8 @@ use kernels::window::{Covering, Nchw, Nhwc, Order, Tiling, Window};
 use super::{Averages, Backward, Forward};
 use crate::device::{Gpu, OnGpu, for_half, for_storage};
 use crate::ops::window::{
-    Choice, FEW_AVERAGED, Kernels, band_dims, channels_last, for_apart, for_columns, for_groups, for_order, for_padded,
-    for_shares, for_slide, for_vectors, forward_vectors, is_little, is_little_backward, row_major,
+    Choice, FEW_AVERAGED, Kernels, band_dims, channels_last, elements, for_apart, for_columns, for_groups, for_order,
+    for_padded, for_shares, for_slide, for_vectors, forward_vectors, is_little, is_little_backward, row_major,
 };
 use crate::{Layout, Real, Result};
 
@@ -45,6 +47,25 @@ impl Averages {
         let given = self.divisor.divisor_override.map_or(size, |divisor| divisor.get() as f32);
         Divisor { begin, end, given }
     }
+}
+
+/// Outputs of which several a thread take less time than one; and than a warp for each, or several warps.
+const ENOUGH_BELOW: u64 = 1 << 17;
+const ENOUGH_BELOW_OF_WARPS: u64 = 1 << 16;
+
+/// Columns of windows of which more are on their way at a time, at least.
+const WIDE: u32 = 8;
+
+/// What a launch by outputs one below the other takes, with the channels last, of windows that overlap by more than half along y. `by_warps` may take them.
+fn below<L: Order>(gpu: &Gpu, window: &Window<L>, by_warps: bool) -> Option<(Window<Nhwc>, Elements, u32)> {
+    let window =
+        channels_last(window).filter(|window| 2 * u64::from(window.size[0]) >= 5 * u64::from(window.stride[0]))?;
+    let enough = if by_warps { ENOUGH_BELOW_OF_WARPS } else { ENOUGH_BELOW };
+    if elements(&window, window.output) < enough && !gpu.is_emulated() {
+        return None;
+    }
+    let (elements, blocks) = Elements::new(&window, window.output, BELOW, BELOW_BLOCK)?;
+    Some((window, elements, blocks))
 }
 
 impl<T: Real> OnGpu for Forward<'_, T> {
@@ -144,6 +165,18 @@ impl<T: Real> OnGpu for Forward<'_, T> {
                     let forward = AvgPoolForwardVectors::<S> { x, y, window, divisor, vectors };
                     // SAFETY: as below; the vectors are of the window's outputs, and the launch theirs.
                     return unsafe { gpu.launch(dims, forward) };
+                }
+                if let Some((window, elements, blocks)) = below(gpu, &window, warps.is_some()) {
+                    let _why = Kernels::Below.because(&window);
+                    let dims = LaunchDims::new(blocks, BELOW_BLOCK);
+                    macro_rules! run {
+                        ($ahead:literal) => {{
+                            let forward = AvgPoolForwardBelow::<S, $ahead> { x, y, window, divisor, elements };
+                            // SAFETY: as below; the elements are the window's outputs, as many a thread as the kernel takes.
+                            return unsafe { gpu.launch(dims, forward) };
+                        }};
+                    }
+                    if window.size[1] < WIDE { run!(4) } else { run!(8) }
                 }
                 if let Some((warps, launch)) = warps {
                     let _why = Kernels::Warps.because(&window);

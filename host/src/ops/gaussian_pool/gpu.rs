@@ -4,17 +4,20 @@ mod all_gradients;
 mod along_y;
 mod apart;
 mod apiece;
+mod bands_along_y;
 mod channels;
 mod correlate;
 mod direct;
 mod elements;
 mod few;
+mod flat;
 mod global;
 mod lanes;
 mod large;
 mod matrices;
 mod meshes;
 mod packs;
+mod packs_apiece;
 mod patches;
 mod planes;
 mod positions;
@@ -88,10 +91,16 @@ impl<T: Real> OnGpu for Forward<'_, T> {
         let geometry = geometry(plan, plan.axes.map(|axis| axis.output), columns)?;
         let row_major = row_major::forward(gpu, plan, &geometry, T::DTYPE);
         let direct = direct::plan(plan, &geometry);
+        if let Some(by_bands) = bands_along_y::plan(gpu, plan, &geometry, T::DTYPE) {
+            return self.bands_along_y(gpu, geometry, by_bands);
+        }
         if let Some(along_y) = along_y::plan(gpu, plan, &geometry, T::DTYPE, direct.is_some()) {
             return self.along_y(gpu, geometry, along_y);
         }
         if !row_major.as_ref().is_some_and(RowMajorPlan::is_much) {
+            if let Some(flat) = flat::forward(gpu, plan, &geometry, T::DTYPE) {
+                return self.flat(gpu, flat);
+            }
             if let Some(by_packs) = packs::forward(gpu, plan, &geometry, T::DTYPE) {
                 return self.by_packs(gpu, by_packs);
             }
@@ -112,6 +121,9 @@ impl<T: Real> OnGpu for Forward<'_, T> {
         }
         if let Some(row_major) = row_major {
             return self.row_major(gpu, row_major);
+        }
+        if let Some(by_packs) = packs_apiece::forward(plan, &geometry, T::DTYPE) {
+            return self.by_packs_apiece(gpu, by_packs);
         }
         let channels = channels::forward(plan, &geometry);
         if direct.is_none()
@@ -204,6 +216,9 @@ impl<T: Real> OnGpu for Backward<'_, T> {
         let writes = !parameters && self.dx.as_ref().is_some_and(|out| out.beta == 0.0);
         let row_major = if parameters { None } else { row_major::backward(gpu, plan, &geometry, T::DTYPE, writes) };
         if !parameters && !row_major.as_ref().is_some_and(RowMajorPlan::is_much) {
+            if let Some(flat) = flat::backward(gpu, plan, &geometry, T::DTYPE) {
+                return self.flat(gpu, flat);
+            }
             if let Some(by_packs) = packs::backward(gpu, plan, &geometry, T::DTYPE) {
                 return self.by_packs(gpu, by_packs);
             }
@@ -233,6 +248,9 @@ impl<T: Real> OnGpu for Backward<'_, T> {
         }
         if !parameters && let Some(globals) = global::plan(plan, &geometry, T::DTYPE) {
             return self.global(gpu, geometry, globals);
+        }
+        if !parameters && let Some(by_packs) = packs_apiece::backward(gpu, plan, &geometry, T::DTYPE) {
+            return self.by_packs_apiece(gpu, by_packs);
         }
         if let Some(channels) = channels::backward(plan, &geometry, T::DTYPE, parameters) {
             return self.by_channels(gpu, geometry, channels);

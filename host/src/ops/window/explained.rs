@@ -43,6 +43,8 @@ pub(crate) enum Kernels {
     Vectors,
     /// The same, threads of a block sharing a window.
     Slices,
+    /// A few elements one below the other a thread.
+    Below,
     /// An element a thread, for any layout and any size.
     General,
 }
@@ -94,6 +96,9 @@ impl Kernels {
                 }
                 Self::Slices => {
                     "by vectors of 16 bytes of channels, threads of a block sharing a window: it is large, and outputs are few"
+                }
+                Self::Below => {
+                    "four outputs one below the other a thread: windows overlap, and channels are not whole vectors of 16 bytes"
                 }
                 Self::General if L::CHANNELS_LAST => {
                     "an element a thread: channels are not whole vectors of 16 bytes, or windows dilated"

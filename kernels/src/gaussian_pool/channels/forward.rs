@@ -37,8 +37,10 @@ const fn forward_blocks(size: usize, each: usize) -> u32 {
     min_blocks = forward_blocks(SIZE, EACH),
     instances(
         T = [f32, f16, bf16],
-        (SIZE, STRIDE) = [(2, 2), (3, 2), (5, 2), (7, 2), (3, 1), (5, 1), (4, 4), (3, 3)],
-        EACH = [1, 2]
+        (SIZE, STRIDE, EACH) = [
+            (2, 2, 1), (2, 2, 2), (5, 2, 1), (5, 2, 2), (7, 2, 1), (7, 2, 2), (3, 1, 1), (5, 1, 1), (5, 1, 2), (4, 4, 1), (4, 4, 2),
+            (3, 3, 1), (3, 3, 2)
+        ]
     )
 )]
 pub unsafe fn gaussian_pool_forward_channels<T: Storage, const SIZE: usize, const STRIDE: usize, const EACH: usize>(

@@ -36,7 +36,7 @@ const MOST_LANES: u32 = warp::WARP_SIZE;
 const ENOUGH: u64 = 1 << 19;
 const MOST_ROWS: u64 = 32;
 /// Sizes of windows, and how far they are apart, that there are kernels for forward.
-const FORWARD: [(u32, u32); 8] = [(2, 2), (3, 2), (5, 2), (7, 2), (3, 1), (5, 1), (4, 4), (3, 3)];
+const FORWARD: [(u32, u32); 7] = [(2, 2), (5, 2), (7, 2), (3, 1), (5, 1), (4, 4), (3, 3)];
 
 /// Sizes of windows, how far they are apart, and what is left of their padding by that, that there are kernels for backward.
 const BACKWARD: [(u32, u32, u32); 9] =
@@ -83,8 +83,9 @@ impl Workers {
     /// Over the outputs of this window, of sets of Gaussians; none where there is no kernel for it.
     pub fn forward(window: &Window<Nhwc>, sets: u32, kernels: u32) -> Option<Self> {
         let [size, stride, _] = square(window)?;
-        // Two are loaded together, where they are even and maps have one Gaussian.
-        let each = if kernels == 1 && window.channels.is_multiple_of(2) { 2 } else { 1 };
+        // Two are loaded together, where they are even and maps have one Gaussian; of 3×3 windows one apart, which go by packs then, one.
+        let pairs = kernels == 1 && window.channels.is_multiple_of(2) && (size, stride) != (3, 1);
+        let each = if pairs { 2 } else { 1 };
         let known = FORWARD.contains(&(size, stride));
         known.then(|| Self::new(window, [sets, kernels], each, window.output))?
     }

@@ -1,9 +1,10 @@
 //! The launch of the kernel by elements where each channel has Gaussians of its own.
 
 use cuda_std::launch::LaunchDims;
+use kernels::elements::Elements;
 use kernels::gaussian_pool::Geometry;
 use kernels::gaussian_pool::apiece::{APIECE_BLOCK, APIECE_BLOCKS, GaussianPoolForwardApiece, Turns};
-use kernels::gaussian_pool::elements::{Elements, Maps};
+use kernels::gaussian_pool::elements::Maps;
 use kernels::window::{Nhwc, Window};
 
 use super::super::Forward;

@@ -36,11 +36,10 @@ fn of(plan: &Plan, geometry: &Geometry) -> Option<Window<Nhwc>> {
     fits.then(|| window(geometry))
 }
 
-/// The plan of the forward pass, if there is a kernel for the windows that is faster than others: there are several Gaussians, and windows are not 3×3
-/// and two apart, which slide.
+/// The plan of the forward pass, if there is a kernel for the windows that is faster than others: there are several Gaussians.
 pub(super) fn forward(plan: &Plan, geometry: &Geometry) -> Option<ChannelsPlan> {
     let several = geometry.sets > 1 || geometry.kernels > 1;
-    let window = of(plan, geometry).filter(|window| several && (window.size[0], window.stride[0]) != (3, 2))?;
+    let window = of(plan, geometry).filter(|_| several)?;
     let workers = Workers::forward(&window, geometry.sets, geometry.kernels)?;
     Some(ChannelsPlan { window, workers })
 }
@@ -68,6 +67,10 @@ pub(super) fn backward(plan: &Plan, geometry: &Geometry, dtype: DType, learnt: b
 
 /// Launches [`GaussianPoolForwardChannels`] of windows of this size and distance with these fields.
 macro_rules! launch_forward {
+    // There is no kernel for two channels a thread.
+    ($gpu:ident, $s:ty, $workers:ident, (3, 1), $fields:tt) => {
+        launch_forward!(@ $gpu, $s, $workers, (3, 1, 1), $fields)
+    };
     ($gpu:ident, $s:ty, $workers:ident, ($size:literal, $stride:literal), $fields:tt) => {
         if $workers.each() == 2 {
             launch_forward!(@ $gpu, $s, $workers, ($size, $stride, 2), $fields)
@@ -97,7 +100,7 @@ impl<T: Real> Forward<'_, T> {
         for_storage!(T as S, op, "x", gpu, {
             let (x, y) = (self.x.gpu::<S>(op, "x")?, self.y.gpu_mut::<S>(op, "y")?);
             macro_rules! run {
-                ($size:literal, $stride:literal) => {
+                ($size:tt, $stride:tt) => {
                     launch_forward!(gpu, S, workers, ($size, $stride), {
                         from: x, weights_y, weights_x, to: y, beta: 0.0, turned: 0, window, workers
                     })
@@ -106,7 +109,6 @@ impl<T: Real> Forward<'_, T> {
             match (window.size[0], window.stride[0]) {
                 (2, _) => run!(2, 2),
                 (3, 1) => run!(3, 1),
-                (3, 2) => run!(3, 2),
                 (3, _) => run!(3, 3),
                 (4, _) => run!(4, 4),
                 (5, 1) => run!(5, 1),
@@ -187,7 +189,7 @@ impl<T: Real> Backward<'_, T> {
                     }};
                 }
                 macro_rules! apart {
-                    ($size:literal) => {
+                    ($size:tt) => {
                         launch_forward!(gpu, S, workers, ($size, 1), {
                             from: dy, weights_y, weights_x, to: dx, beta, turned: 1, window, workers
                         })

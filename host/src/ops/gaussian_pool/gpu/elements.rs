@@ -3,9 +3,10 @@
 use std::ops::Range;
 
 use cuda_std::launch::LaunchDims;
+use kernels::elements::Elements;
 use kernels::gaussian_pool::Geometry;
 use kernels::gaussian_pool::elements::{
-    ELEMENTS_BLOCK, Elements, GaussianPoolBackwardElements, GaussianPoolForwardElements, MOST_ROWS, Maps,
+    ELEMENTS_BLOCK, GaussianPoolBackwardElements, GaussianPoolForwardElements, MOST_ROWS, Maps, shared_bytes,
 };
 use kernels::window::{Covering, Nhwc, Window};
 
@@ -34,7 +35,7 @@ impl ElementsPlan {
     fn new(plan: &Plan, window: Window<Nhwc>, turned: bool, size: [u32; 2], rows: u32) -> Option<Self> {
         let gaussians = plan.kernels as u32;
         let (threads, blocks) = Elements::new(&window, size, rows, ELEMENTS_BLOCK)?;
-        let shared = Elements::shared_bytes(window.size, gaussians);
+        let shared = shared_bytes(window.size, gaussians);
         if elements(&window, window.output).saturating_mul(u64::from(gaussians)) >= 1 << 30
             || shared > SHARED_WITHOUT_ASKING
         {

@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use cuda_std::launch::LaunchDims;
+use kernels::elements::Elements;
 use kernels::gaussian_pool::Geometry;
-use kernels::gaussian_pool::elements::Elements;
 use kernels::gaussian_pool::packs::{
     CELLS, FEWER_OUTPUTS, GaussianPoolBackwardPacks, GaussianPoolForwardPacks, GaussianPoolForwardPacksTwoApart,
     OUTPUTS, OUTPUTS_TWO_APART, PACKS_BLOCK, SIZES, cells,
@@ -43,6 +43,8 @@ macro_rules! for_kernel {
         }
     };
 }
+
+pub(super) use for_kernel;
 
 /// The same of the forward kernels.
 macro_rules! for_outputs {
@@ -234,7 +236,7 @@ fn of_cells(gpu: &Gpu, window: Window<Nhwc>, dtype: DType) -> Option<PacksPlan> 
 }
 
 /// The window over packs, and the bytes of one: as many as channels are a multiple of, up to `most`.
-fn of_packs(window: Window<Nhwc>, dtype: DType, most: u32) -> Option<(Window<Nhwc>, u32)> {
+pub(super) fn of_packs(window: Window<Nhwc>, dtype: DType, most: u32) -> Option<(Window<Nhwc>, u32)> {
     let (element, pixel) = (dtype.size() as u32, window.channels.checked_mul(dtype.size() as u32)?);
     let mut bytes = most;
     while bytes > element && !pixel.is_multiple_of(bytes) {
@@ -244,7 +246,7 @@ fn of_packs(window: Window<Nhwc>, dtype: DType, most: u32) -> Option<(Window<Nhw
 }
 
 /// Whether so many are enough.
-fn is_much(gpu: &Gpu, packs: u64, enough: u64) -> bool {
+pub(super) fn is_much(gpu: &Gpu, packs: u64, enough: u64) -> bool {
     packs >= if gpu.is_emulated() { enough / EMULATED } else { enough }
 }
 

@@ -129,6 +129,12 @@ pub(super) fn backward(
         _ => None,
     };
     let cells = || {
+        // Of channels' own Gaussians others take less time, which make a table first, where windows are as large as they are far apart and small, or
+        // there is little.
+        let threes = (window.size, window.stride) == ([3; 2], [3; 2]);
+        if !one && (threes || elements(&window, window.input) < LITTLE && !gpu.is_emulated()) {
+            return None;
+        }
         let (bands, launch) = with_room(Choice::InputCells.of(&window, &bytes)?, &sets, &window)?;
         let series = Series::new(&bands);
         Some(BackwardWay::InputCells(bands, series, BandLaunch { grid: [series.count(), 1, 1], ..launch }))

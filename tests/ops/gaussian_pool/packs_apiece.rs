@@ -1,0 +1,36 @@
+//! Channels with Gaussians of their own, which are last, by packs.
+
+use ferrolayer::Layout::ChannelsLast;
+use ferrolayer::ops::Window;
+
+use super::{Case, elements::of_maps};
+
+/// Packs of each number of bytes, a pixel's fewer than a block's threads and more; one row a thread and several, of heights that are no
+/// multiple of these; windows one and two apart, rows and columns that no window covers, and windows that reach outside.
+pub(super) fn cases() -> Vec<Case> {
+    let window = |size, stride, padding| Window::new([size; 2]).stride([stride; 2]).padding([padding; 2]);
+    let list = [
+        ([2, 8, 9, 10], window(3, 1, 1), 1),
+        ([3, 6, 19, 11], window(3, 1, 0), 1),
+        ([5, 5, 13, 14], window(3, 1, 1), 1),
+        ([2, 12, 14, 15], window(3, 2, 1), 1),
+        ([3, 6, 11, 12], window(3, 2, 0), 1),
+        ([4, 3, 12, 13], window(3, 2, 1), 1),
+        ([2, 8, 11, 9], window(5, 1, 2), 1),
+        ([2, 6, 12, 11], window(5, 2, 2), 1),
+        ([3, 3, 13, 12], window(5, 1, 1), 1),
+        ([3, 5, 14, 16], window(5, 2, 1), 1),
+        ([2, 8, 12, 11], window(7, 1, 3), 1),
+        ([2, 6, 15, 14], window(7, 2, 3), 1),
+        ([2, 3, 13, 15], window(7, 2, 2), 1),
+        ([2, 3, 11, 12], window(7, 1, 0), 1),
+        ([1, 516, 6, 5], window(3, 1, 1), 1),
+        ([1, 520, 5, 7], window(3, 2, 1), 1),
+        ([1, 259, 5, 4], window(3, 1, 1), 1),
+        ([1, 300, 5, 6], window(5, 1, 2), 1),
+        ([1, 131, 7, 6], window(5, 2, 2), 1),
+        ([1, 270, 5, 4], window(7, 1, 3), 1),
+        ([1, 64, 7, 7], window(7, 2, 3).ceil_mode(true), 1),
+    ];
+    of_maps(&list, &[ChannelsLast], &[false])
+}
