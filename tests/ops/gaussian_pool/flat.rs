@@ -26,11 +26,11 @@ fn cases() -> Vec<Case> {
 }
 
 pub(super) fn tests() -> Vec<Trial> {
-    let test = |(i, case): (usize, Case)| {
-        on_each_gpu(&format!("gaussian_pool::flat::{i}"), move |gpu| {
-            compare::<f16>(gpu, &case, 12)?;
-            compare::<bf16>(gpu, &case, 12)
-        })
+    let tests = |(i, case): (usize, Case)| {
+        let name = |of: &str| format!("gaussian_pool::flat::{i}::{of}");
+        let mut tests = on_each_gpu(&name("f16"), move |gpu| compare::<f16>(gpu, &case, 12));
+        tests.extend(on_each_gpu(&name("bf16"), move |gpu| compare::<bf16>(gpu, &case, 12)));
+        tests
     };
-    cases().into_iter().enumerate().flat_map(test).collect()
+    cases().into_iter().enumerate().flat_map(tests).collect()
 }
