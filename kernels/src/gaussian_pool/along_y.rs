@@ -22,7 +22,7 @@ use super::packs::{add, load};
 use super::weights::along_axes_of;
 use crate::band::any::steps_inside;
 use crate::vectors::{LANES, Lanes};
-use crate::window::{Divider, Nhwc, Window};
+use crate::window::{Divider, Nhwc, Order, Window};
 
 /// Threads of a block.
 pub const ALONG_Y_BLOCK: u32 = 256;
@@ -180,20 +180,20 @@ const fn columns<T>(bytes: usize) -> usize {
 
 /// Words to a Gaussian's weights along x, after those along y, and to the next Gaussian's: fours of them begin at multiples of four.
 #[device_inline]
-const fn words([height, width]: [u32; 2]) -> [u32; 2] {
+pub(super) const fn words([height, width]: [u32; 2]) -> [u32; 2] {
     let along_x = height.next_multiple_of(4);
     [along_x, along_x + width.next_multiple_of(4)]
 }
 
 /// The latter, if there are not too many to count.
-fn words_of(window: &Window<Nhwc>) -> Option<u32> {
+pub(super) fn words_of<L: Order>(window: &Window<L>) -> Option<u32> {
     let fits = window.size.iter().all(|&size| size < 1 << 30);
     fits.then(|| words(window.size)[1])
 }
 
 /// Where a column's sum is, from a line's first on.
 #[device_inline]
-const fn padded(column: u32) -> u32 {
+pub(super) const fn padded(column: u32) -> u32 {
     column + column / 32
 }
 

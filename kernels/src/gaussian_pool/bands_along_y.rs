@@ -15,6 +15,7 @@
 use cuda_std::prelude::*;
 
 use super::Geometry;
+use super::along_y::{padded, words, words_of};
 use super::weights::along_axes_of;
 use crate::band::any::{Lines, for_each_below, steps_inside};
 use crate::band::{self, BandLaunch, Block, Staged, inputs_of, least, staged_bytes};
@@ -50,11 +51,11 @@ impl Sums {
     /// Over a window none of whose sizes is zero, of elements of so many bytes, with as many sets of as many Gaussians; its blocks and the launch, with the
     /// most planes of one. `None` where there is no room, or too many to count.
     pub fn plan(window: &Window<Nchw>, bytes: usize, [sets, kernels]: [u32; 2]) -> Option<(Self, Block, BandLaunch)> {
-        let [height, width] = window.size;
-        if height >= 1 << 20 || width >= 1 << 20 || window.input[1] >= 1 << 20 {
-            return None;
-        }
-        let of_set = u64::from(kernels) * u64::from(words(window.size)[1]);
+        let gaussians = sets.checked_mul(kernels).filter(|&count| count < 1 << 20)?;
+        window.planes.checked_mul(kernels).filter(|&count| count < 1 << 30)?;
+        // No block has room for longer rows.
+        Some(window.input[1]).filter(|&columns| columns < 1 << 24)?;
+        let (of_set, height) = (u64::from(kernels) * u64::from(words_of(window)?), window.size[0]);
         let of_weights = move |depth: u64| if sets > 1 { depth * of_set } else { of_set };
         let (rows_of_input, columns, stride) =
             (u64::from(window.input[0]), u64::from(window.input[1]), window.stride[0]);
@@ -70,8 +71,6 @@ impl Sums {
                 + depth * rows * u64::from(of_line) * 4
         };
         let (block, launch) = Block::of_outputs_with(window, bytes, shared)?;
-        let gaussians = sets.checked_mul(kernels).filter(|&count| count < 1 << 20)?;
-        window.planes.checked_mul(kernels).filter(|&count| count < 1 << 30)?;
         let rows = window.output[0];
         let sums = Self {
             columns: Lines::new([rows, window.input[1].div_ceil(GROUP as u32)]),
@@ -84,19 +83,6 @@ impl Sums {
         };
         Some((sums, block, launch))
     }
-}
-
-/// Words to a Gaussian's weights along x, after those along y, and to the next Gaussian's: fours of them begin at multiples of four.
-#[device_inline]
-const fn words([height, width]: [u32; 2]) -> [u32; 2] {
-    let along_x = height.next_multiple_of(4);
-    [along_x, along_x + width.next_multiple_of(4)]
-}
-
-/// Where a column's sum is, from a row's first on.
-#[device_inline]
-const fn padded(column: u32) -> u32 {
-    column + column / 32
 }
 
 /// `y[n, c*K + k]` = `x[n, c]` pooled by Gaussian `k` of `K`, which `geometry.kernels` is, of those that all channels share or of the channel's.

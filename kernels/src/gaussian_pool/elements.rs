@@ -25,6 +25,7 @@ use crate::window::{Covering, Nhwc, Window};
 pub const ELEMENTS_BLOCK: u32 = 256;
 /// Rows of a thread that has several outputs.
 pub const MOST_ROWS: u32 = 4;
+
 /// Where the maps of each plane are that the windows of its channels give.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
