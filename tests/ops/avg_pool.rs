@@ -136,6 +136,9 @@ fn large() -> Vec<Case> {
         Case { shape: [3, 5, 701, 1003], window: window(5, 3).padding([2, 1]).ceil_mode(true) },
         Case { shape: [2, 64, 111, 113], window: window(5, 5) },
         Case { shape: [2, 64, 111, 113], window: window(7, 4).padding([3, 3]) },
+        // With the channels last as many outputs as go one below the other on a real GPU.
+        Case { shape: [8, 31, 24, 25], window: window(3, 1).padding([1, 1]) },
+        Case { shape: [12, 7, 40, 41], window: window(20, 1).padding([10, 10]) },
         Case { shape: [1, 1, 2, 300_001], window: window(2, 1) },
         Case { shape: [1, 1, 300_001, 2], window: window(2, 1) },
         Case { shape: [70_001, 3, 2, 2], window: window(2, 1) },

@@ -11,6 +11,7 @@ use crate::support::*;
 
 mod along_y;
 mod apiece;
+mod bands_along_y;
 mod correlate;
 mod direct;
 mod elements;
@@ -64,6 +65,7 @@ pub fn tests() -> Vec<Trial> {
     tests.extend(errors::tests());
     tests.extend(packs::tests());
     tests.extend(flat::tests());
+    tests.extend(packs_apiece::tests());
     for (i, case) in gpu_cases().into_iter().enumerate() {
         // What general kernels do for each Gaussian in turn takes a sanitizer minutes.
         if SANITIZED && case.sets() * case.kernels > 16 {
@@ -221,6 +223,7 @@ fn gpu_cases() -> Vec<Case> {
         elements::several(),
         apiece::cases(),
         packs_apiece::cases(),
+        bands_along_y::cases(),
     ];
     [vec![listed], of_kernels.into()].concat().concat()
 }

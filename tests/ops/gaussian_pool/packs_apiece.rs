@@ -2,11 +2,12 @@
 
 use ferrolayer::Layout::ChannelsLast;
 use ferrolayer::ops::Window;
+use ferrolayer::{bf16, f16};
 
-use super::{Case, elements::of_maps};
+use super::{Case, compare, elements::of_maps};
+use crate::support::*;
 
-/// Packs of each number of bytes, a pixel's fewer than a block's threads and more; one row a thread and several, of heights that are no
-/// multiple of these; windows one and two apart, rows and columns that no window covers, and windows that reach outside.
+/// Packs of each number of bytes, a pixel's in one group and in several, the last of which has fewer; heights that are no multiple of a thread's rows; windows one and two apart, rows and columns that no window covers, and windows that reach outside.
 pub(super) fn cases() -> Vec<Case> {
     let window = |size, stride, padding| Window::new([size; 2]).stride([stride; 2]).padding([padding; 2]);
     let list = [
@@ -33,4 +34,18 @@ pub(super) fn cases() -> Vec<Case> {
         ([1, 64, 7, 7], window(7, 2, 3).ceil_mode(true), 1),
     ];
     of_maps(&list, &[ChannelsLast], &[false])
+}
+
+/// Gradients of as many cells as have several a thread on a real GPU.
+pub(super) fn tests() -> Vec<Trial> {
+    let window = |size, padding| Window::new([size; 2]).stride([2; 2]).padding([padding; 2]);
+    let list = [([8, 32, 63, 64], window(3, 1), 1), ([4, 32, 64, 63], window(5, 2), 1)];
+    let test = |(i, case): (usize, Case)| {
+        on_real_gpu(&format!("gaussian_pool::packs_apiece::several_cells::{i}"), move |gpu| {
+            compare::<f32>(gpu, &case, 13)?;
+            compare::<f16>(gpu, &case, 13)?;
+            compare::<bf16>(gpu, &case, 13)
+        })
+    };
+    of_maps(&list, &[ChannelsLast], &[false]).into_iter().enumerate().map(test).collect()
 }

@@ -21,7 +21,7 @@ pub(super) struct FlatPlan {
     dims: LaunchDims,
 }
 
-/// Outputs from which on these take less time than packs of one or two elements.
+/// Outputs from which on these take less time than packs of one element.
 const MUCH: u64 = 1 << 18;
 
 /// The plan of the pass forward, if channels are last, of 16 bits and an odd number, and all share a Gaussian whose weights are the same everywhere.
