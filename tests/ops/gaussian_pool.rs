@@ -16,6 +16,7 @@ mod correlate;
 mod direct;
 mod elements;
 mod errors;
+mod falling_packs;
 mod few;
 mod flat;
 mod global;
@@ -66,6 +67,7 @@ pub fn tests() -> Vec<Trial> {
     tests.extend(packs::tests());
     tests.extend(flat::tests());
     tests.extend(packs_apiece::tests());
+    tests.extend(falling_packs::tests());
     for (i, case) in gpu_cases().into_iter().enumerate() {
         // What general kernels do for each Gaussian in turn takes a sanitizer minutes.
         if SANITIZED && case.sets() * case.kernels > 16 {
@@ -224,6 +226,7 @@ fn gpu_cases() -> Vec<Case> {
         apiece::cases(),
         packs_apiece::cases(),
         bands_along_y::cases(),
+        falling_packs::cases(),
     ];
     [vec![listed], of_kernels.into()].concat().concat()
 }

@@ -22,7 +22,7 @@ pub use tasks::{Threads, run_on};
 /// What driver and GPUs this machine has ([`presence`]), and which PTX a GPU takes.
 pub use libcuda::{DeviceInfo, DriverVersion, NoDriver, NoPtx, Presence, PtxFamily, presence};
 
-use crate::{Error, Result};
+use crate::{DType, Error, Result};
 
 /// Whether there are kernels of 16-bit floats. There are none under a sanitizer: they'd be two thirds of what is compiled for the
 /// emulated grid, and no test runs them there.
@@ -173,6 +173,11 @@ macro_rules! for_storage {
 }
 #[doc(inline)]
 pub use crate::for_storage;
+
+/// The error of a type that there is no kernel of, as [`for_storage!`] has it.
+pub(crate) fn no_kernel(op: &'static str, argument: &'static str, got: DType, gpu: &Gpu) -> Error {
+    Error::DType { op, argument, got, device: gpu.to_string(), expected: "f32, f16 or bf16" }
+}
 
 /// As [`for_storage!`], a block that returns, for kernels of 16-bit floats only: of others nothing is run.
 macro_rules! for_half {

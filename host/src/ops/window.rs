@@ -2,6 +2,7 @@
 
 mod choices;
 mod explained;
+mod falling;
 mod shares;
 mod vectors;
 
@@ -13,6 +14,7 @@ use kernels::window::{Nchw, Nhwc, Order};
 
 pub(crate) use choices::{Choice, FEW_AVERAGED, FEW_PICKED, apart, elements, is_little, is_little_backward};
 pub(crate) use explained::Kernels;
+pub(crate) use falling::{Falling, is_much, of_packs, turned};
 pub(crate) use shares::{for_shares, shares};
 pub(crate) use vectors::{for_meshes, for_vectors, forward_vectors};
 

@@ -11,7 +11,8 @@
 //! and common windows with the channels last by [patches](crate::patch); of 16 bits common windows go by
 //! [fours](crate::patch::quads) or by [octets](crate::patch::octets) of channels; forward over windows that share little
 //! goes by [pieces](crate::pieces), backward by [runs of elements](crate::shares), and forward over whole small planes by [threads of
-//! their own](crate::wholes), over large ones of whole rows of 16 bytes by [chunks](crate::chunks) of these; other windows with the channels last go by [vectors](crate::vectors) of these,
+//! their own](crate::wholes), over large ones of whole rows of 16 bytes by [chunks](crate::chunks) of these; windows of a few known sizes one apart with the channels last
+//! go down [strips](crate::falling), other ones by [vectors](crate::vectors) of channels,
 //! or, where channels are no whole vectors and windows overlap, by a few [outputs one below the other](crate::elements).
 //!
 //! Sums and quotients are `f32`, rounded once when they are stored.
@@ -26,6 +27,7 @@
 
 mod backward;
 mod below;
+mod falling;
 mod forward;
 mod meshes;
 mod octets;
@@ -35,6 +37,7 @@ mod vectors;
 pub use backward::*;
 pub use below::*;
 use cuda_std::prelude::*;
+pub use falling::*;
 pub use forward::*;
 pub use meshes::*;
 pub use octets::*;

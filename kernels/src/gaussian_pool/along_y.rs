@@ -18,9 +18,10 @@
 use cuda_std::prelude::*;
 
 use super::Geometry;
-use super::packs::{add, load};
+
 use super::weights::along_axes_of;
 use crate::band::any::steps_inside;
+use crate::packs::{add, load};
 use crate::vectors::{LANES, Lanes};
 use crate::window::{Divider, Nhwc, Order, Window};
 

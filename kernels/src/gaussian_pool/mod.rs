@@ -4,13 +4,13 @@
 //! A weight is a product of a factor along y and one along x, so that a window of `kh * kw` positions costs `kh + kw`.
 //!
 //! Planes that follow each other and share one Gaussian go by [`quads`], [`squares`] or [`bands`] where windows are of 2×2 or 3×3 two apart, and
-//! by [`falling`] where they are of other few known sizes one or two apart. Others go forward by
+//! by [`falling`] where they are of other few known sizes one or two apart, or by [`runs`] in 16 bits. Others go forward by
 //! [`direct`] where windows are small, of a known size and share little, and by [`apart`] where
 //! others do not overlap; in 16 bits, where windows are larger and two apart, by [`matrices`]; backward by [`shares`] where windows are far apart, by
 //! [`meshes`], or with the parameters' gradients by [`planes`], where windows of a few known sizes are three apart; by [`lanes`] where windows are of a few known sizes and most lanes of a warp have work; else by
 //! [`strips`] where these can take them. Channels that are neighbours and share one Gaussian go by [`packs`] where windows are of a few
-//! small sizes, but of much by [`patches`] or by [`runs`], and by [`few`] where such windows do not overlap and channels are no whole
-//! vectors. Others go by [`staged`] where channels share one or three Gaussians of a large known size, by [`slide`] for other windows of a
+//! small sizes, but of much by [`patches`] or by [`falling_packs`], and by [`few`] where such windows do not overlap and channels are no whole
+//! vectors; such with a Gaussian each by [`packs_apiece`], and of much by [`falling_packs`], too. Others go by [`staged`] where channels share one or three Gaussians of a large known size, by [`slide`] for other windows of a
 //! few known sizes, by [`vectors`] for others that share one Gaussian or large ones that share several, by [`lines`] for these where they
 //! are no whole vectors; the gradients of the parameters that such channels
 //! share come of [`correlate`] in 16 bits where windows are large, of [`positions`] where they are small. Gradients of the parameters
@@ -56,6 +56,7 @@ pub mod correlate;
 pub mod direct;
 pub mod elements;
 pub mod falling;
+pub mod falling_packs;
 pub mod few;
 pub mod flat;
 mod forward;

@@ -9,26 +9,25 @@
 //! row of pixels. The parameters' loads and after them all of a thread's are on their way before the block's first threads compute the weights
 //! along each axis. Outputs one below the other share the rows that their windows have in common, which are summed along x once.
 //!
-//! Of little bound by what a launch and the weights take, and by the time that memory takes to answer; else by memory where windows are two
-//! apart (5×5 on 64×64×112×112 takes 0.80 of the copy rate on an H200 in f32, 0.68 in bf16; `dx` 0.91 and 0.85) and, suspected, by instructions and the L1
-//! cache, which gives a pack to each window that it is in, where they are one apart (3×3 0.86 and 0.73, 7×7 on 64×64×56×56 0.34 and 0.27).
+//! Of little bound by what a launch and the weights take, and by the time that memory takes to answer; of more by memory (`dx` of 5×5 two apart on
+//! 64×64×112×112 takes 0.91 of the copy rate on an H200 in f32, 0.85 in bf16) and, suspected, by instructions and the L1 cache, which gives a pack to each
+//! window that it is in: of much, and of 7×7 sooner, forward passes and such of windows one apart go down [strips](super::falling_packs).
 
 #![allow(clippy::redundant_comparisons, reason = "indices that unrolling makes constants, compared with the same size")]
 
 use cuda_std::prelude::*;
 
-use super::weights::{Shape, unscaled};
+use super::weights::{Shape, whole};
 use crate::elements::{Elements, Place};
-use crate::vectors::{LANES, Lanes, Numbers, Words};
+use crate::packs::{PACKS_BLOCK, PackWeights, VECTOR, add_each, load, put};
+use crate::vectors::{LANES, Lanes};
 use crate::window::{Nhwc, Window};
 
-/// Threads of a block.
-pub const PACKS_BLOCK: u32 = 128;
 /// Positions along each axis of a window, of which there are kernels.
 pub const SIZES: [u32; 4] = [2, 3, 5, 7];
 /// The most of them.
 const MOST: usize = 7;
-/// Outputs of a thread that has several, of windows one apart, or fewer.
+/// Outputs of a thread that has several, of windows of 2×2 and 3×3 one apart, and of others or where there are fewer.
 pub const OUTPUTS: u32 = 8;
 /// See [`OUTPUTS`].
 pub const FEWER_OUTPUTS: u32 = 4;
@@ -41,8 +40,6 @@ const MOST_LINES: usize = MOST + OUTPUTS as usize - 1;
 /// Windows two apart over an input along an axis, at most; and rows of them over a thread's cells.
 const MOST_OVER: usize = over(MOST);
 const MOST_LINES_OVER: usize = MOST_OVER + CELLS as usize - 1;
-/// Elements of a vector of weights in shared memory.
-pub(super) const VECTOR: u32 = 8;
 
 /// Blocks that fit on a multiprocessor, as many as leave each thread the registers for so many packs of so many bytes.
 const fn blocks(bytes: usize, packs: usize) -> u32 {
@@ -81,9 +78,6 @@ const fn over(size: usize) -> usize {
 /// The weights along y and along x, and zeros after them.
 pub(super) type Weights = [[f32; VECTOR as usize]; 2];
 
-/// The same of each channel of a pack.
-pub(super) type PackWeights = [[Numbers; VECTOR as usize]; 2];
-
 /// This thread's part of what [`weights`] needs of the parameters: loaded, but not waited for.
 ///
 /// # Safety
@@ -92,101 +86,35 @@ pub(super) type PackWeights = [[Numbers; VECTOR as usize]; 2];
 pub(super) unsafe fn own_shape(parameters: [Global<f32>; 2], variances: u32) -> Shape {
     let number = thread::thread_idx_x();
     // SAFETY: the caller's.
-    unsafe { Shape::load_if(number < 2 * VECTOR, parameters, 0, number < VECTOR, variances) }
+    unsafe { Shape::load_if(number < 2, parameters, 0, number == 0, variances) }
 }
 
-/// The weights of windows of `SIZE` positions each way, turned round or not, of each thread's [`own_shape`]. All threads of the block come here, once.
+/// The weights of windows of `SIZE` positions each way, turned round or not, of each thread's [`own_shape`]: a thread those of an axis. All threads
+/// of the block come here, once.
 #[device_inline]
 pub(super) fn weights<const SIZE: usize>(shape: Shape, turned: bool) -> Weights {
     let shared = shared_array![f32; 2 * VECTOR as usize].handle();
     let number = thread::thread_idx_x();
-    if number < 2 * VECTOR {
-        // SAFETY: the element is this thread's until the barrier.
-        unsafe { shared.store(number, unscaled(SIZE as u32, number % VECTOR, shape)) };
+    if number < 2 {
+        let weights: [f32; SIZE] = whole(shape);
+        unrolled!(I in [0 1 2 3 4 5 6] { if I < SIZE {
+            let position = if turned { SIZE - 1 - I } else { I };
+            // SAFETY: the vector is this thread's until the barrier.
+            unsafe { shared.store(number * VECTOR + position as u32, weights[I]) };
+        } });
     }
     thread::sync_threads();
     [0, VECTOR].map(|first| {
-        // SAFETY: written before the barrier.
+        // SAFETY: written before the barrier, as far as windows have positions.
         let [start, end] = unsafe { [shared.load4(first), shared.load4(first + 4)] };
-        let along = [start.x, start.y, start.z, start.w, end.x, end.y, end.z, 0.0];
-        let mut sum = 0.0;
-        unrolled!(I in [0 1 2 3 4 5 6] { if I < SIZE { sum += along[I]; } });
-        let reciprocal = 1.0 / sum;
-        let mut weights = [0.0; VECTOR as usize];
-        unrolled!(I in [0 1 2 3 4 5 6] { if I < SIZE {
-            weights[I] = reciprocal * if turned { along[SIZE - 1 - I] } else { along[I] };
-        } });
-        weights
+        [start.x, start.y, start.z, start.w, end.x, end.y, end.z, 0.0]
     })
 }
 
 /// The same for every channel of a pack.
 #[device_inline]
-fn alike(weights: Weights) -> PackWeights {
+pub(super) fn alike(weights: Weights) -> PackWeights {
     weights.map(|along| along.map(|weight| [weight; LANES]))
-}
-
-/// Pack `at`, of so many bytes, where it is `there`; else zeros.
-///
-/// # Safety
-/// `x` holds it, and begins at a multiple of its bytes.
-#[device_inline]
-pub(super) unsafe fn load<T: Lanes, const BYTES: usize>(x: Global<T>, there: bool, at: usize) -> Words {
-    // SAFETY: the caller's.
-    unsafe {
-        if BYTES == 2 {
-            return [u32::from(x.cast::<u16>().load_if(there, at, 0)), 0, 0, 0];
-        }
-        let (x, at) = (x.cast::<u32>(), at.wrapping_mul(BYTES / 4));
-        match BYTES {
-            4 => [x.load_if(there, at, 0), 0, 0, 0],
-            8 => {
-                let Vec2 { x, y } = x.load2_if(there, at, Vec2::splat(0));
-                [x, y, 0, 0]
-            }
-            _ => x.load4_if(there, at, Vec4::splat(0)).to_array(),
-        }
-    }
-}
-
-/// Puts `value + beta * y` into pack `at` of `y`.
-///
-/// # Safety
-/// As [`load`]; the pack is this thread's.
-#[device_inline]
-unsafe fn put<T: Lanes, const BYTES: usize>(y: GlobalMut<T>, at: usize, mut value: Numbers, beta: f32) {
-    // SAFETY: the caller's.
-    unsafe {
-        if beta != 0.0 {
-            let before = load::<T, BYTES>(y.as_global(), true, at);
-            value = add::<T, BYTES>(value, beta, T::numbers(before));
-        }
-        let [a, b, c, d] = T::words(value);
-        if BYTES == 2 {
-            return y.cast::<u16>().store(at, a as u16);
-        }
-        let (y, at) = (y.cast::<u32>(), at * (BYTES / 4));
-        match BYTES {
-            4 => y.store(at, a),
-            8 => y.store2(at, Vec2 { x: a, y: b }),
-            _ => y.store4(at, Vec4::new(a, b, c, d)),
-        }
-    }
-}
-
-/// `sum + weight * numbers`, of those that a pack of so many bytes has.
-#[device_inline]
-pub(super) fn add<T: Lanes, const BYTES: usize>(sum: Numbers, weight: f32, numbers: Numbers) -> Numbers {
-    add_each::<T, BYTES>(sum, [weight; LANES], numbers)
-}
-
-/// The same where each channel has a weight.
-#[device_inline]
-fn add_each<T: Lanes, const BYTES: usize>(mut sum: Numbers, weights: Numbers, numbers: Numbers) -> Numbers {
-    unrolled!(K in [0 1 2 3 4 5 6 7] {
-        if K < BYTES / size_of::<T>() { sum[K] = float::fma(weights[K], numbers[K], sum[K]); }
-    });
-    sum
 }
 
 /// `y` = `x` pooled by one Gaussian, plus `beta * y`. Backward, of windows one apart, it is the pooling of `dy` by the window `turned` round.
@@ -199,13 +127,20 @@ fn add_each<T: Lanes, const BYTES: usize>(mut sum: Numbers, weights: Numbers, nu
     block = PACKS_BLOCK,
     min_blocks = forward_blocks(BYTES, SIZE, 1, ROWS),
     instances(
-        (T, BYTES, SIZE) = [
-            (f16, 2, 2), (bf16, 2, 2), (f32, 4, 2), (f16, 4, 2), (bf16, 4, 2), (f32, 8, 2), (f16, 8, 2), (bf16, 8, 2),
-            (f16, 2, 3), (bf16, 2, 3), (f32, 4, 3), (f16, 4, 3), (bf16, 4, 3), (f32, 8, 3), (f16, 8, 3), (bf16, 8, 3),
-            (f16, 2, 5), (bf16, 2, 5), (f32, 4, 5), (f16, 4, 5), (bf16, 4, 5), (f32, 8, 5), (bf16, 8, 5),
-            (f16, 2, 7), (bf16, 2, 7), (f32, 4, 7), (bf16, 4, 7)
-        ],
-        ROWS = [1, 4, 8]
+        (T, BYTES, SIZE, ROWS) = [
+            (f32, 4, 2, 1), (f32, 4, 2, 4), (f32, 4, 2, 8), (f32, 8, 2, 1), (f32, 8, 2, 4), (f32, 8, 2, 8),
+            (f16, 2, 2, 1), (f16, 2, 2, 4), (f16, 2, 2, 8), (f16, 4, 2, 1), (f16, 4, 2, 4), (f16, 4, 2, 8), (f16, 8, 2, 1), (f16, 8, 2, 4), (f16, 8, 2, 8),
+            (bf16, 2, 2, 1), (bf16, 2, 2, 4), (bf16, 2, 2, 8), (bf16, 4, 2, 1), (bf16, 4, 2, 4), (bf16, 4, 2, 8), (bf16, 8, 2, 1), (bf16, 8, 2, 4), (bf16, 8, 2, 8),
+            (f32, 4, 3, 1), (f32, 4, 3, 4), (f32, 4, 3, 8), (f32, 8, 3, 1), (f32, 8, 3, 4), (f32, 8, 3, 8),
+            (f16, 2, 3, 1), (f16, 2, 3, 4), (f16, 2, 3, 8), (f16, 4, 3, 1), (f16, 4, 3, 4), (f16, 4, 3, 8), (f16, 8, 3, 1), (f16, 8, 3, 4), (f16, 8, 3, 8),
+            (bf16, 2, 3, 1), (bf16, 2, 3, 4), (bf16, 2, 3, 8), (bf16, 4, 3, 1), (bf16, 4, 3, 4), (bf16, 4, 3, 8), (bf16, 8, 3, 1), (bf16, 8, 3, 4), (bf16, 8, 3, 8),
+            (f32, 4, 5, 1), (f32, 4, 5, 4), (f32, 8, 5, 1), (f32, 8, 5, 4),
+            (f16, 2, 5, 1), (f16, 2, 5, 4), (f16, 4, 5, 1), (f16, 4, 5, 4), (f16, 8, 5, 1), (f16, 8, 5, 4),
+            (bf16, 2, 5, 1), (bf16, 2, 5, 4), (bf16, 4, 5, 1), (bf16, 4, 5, 4), (bf16, 8, 5, 1), (bf16, 8, 5, 4),
+            (f32, 4, 7, 1), (f32, 4, 7, 4),
+            (f16, 2, 7, 1), (f16, 2, 7, 4), (f16, 4, 7, 1), (f16, 4, 7, 4),
+            (bf16, 2, 7, 1), (bf16, 2, 7, 4), (bf16, 4, 7, 1), (bf16, 4, 7, 4)
+        ]
     )
 )]
 pub unsafe fn gaussian_pool_forward_packs<T: Lanes, const BYTES: usize, const SIZE: usize, const ROWS: usize>(
@@ -237,8 +172,8 @@ pub unsafe fn gaussian_pool_forward_packs<T: Lanes, const BYTES: usize, const SI
     instances(
         (T, BYTES, SIZE) = [
             (f16, 2, 3), (bf16, 2, 3), (f32, 4, 3), (f16, 4, 3), (bf16, 4, 3), (f32, 8, 3), (f16, 8, 3), (bf16, 8, 3),
-            (f16, 2, 5), (bf16, 2, 5), (f32, 4, 5), (f16, 4, 5), (bf16, 4, 5), (f32, 8, 5), (bf16, 8, 5),
-            (f16, 2, 7), (bf16, 2, 7), (f32, 4, 7), (bf16, 4, 7)
+            (f16, 2, 5), (bf16, 2, 5), (f32, 4, 5), (f16, 4, 5), (bf16, 4, 5), (f32, 8, 5), (f16, 8, 5), (bf16, 8, 5),
+            (f16, 2, 7), (bf16, 2, 7), (f32, 4, 7), (f16, 4, 7), (bf16, 4, 7)
         ]
     )
 )]

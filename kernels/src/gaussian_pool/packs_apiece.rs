@@ -9,31 +9,24 @@
 //! all that a thread needs is on its way, the block computes the weights of its group's channels into shared memory, a thread those of
 //! one channel along one axis, or of two; then each thread takes those of its pack into registers.
 //!
-//! Bound by memory of many elements in f32 (on an H200 3×3 one apart on 64×64×56×57 0.76 of the copy rate, its `dx` two apart 0.80); in 16 bits,
-//! suspected, by instructions (0.58 and 0.57); of little by the time that memory takes to answer (docs/perf).
+//! Bound by the time that memory takes to answer; `dx` two apart of many elements in f32 by memory (3×3 on 64×64×56×57 0.80 of the copy rate on an H200), in 16
+//! bits, suspected, by instructions (0.57). Of many outputs the other passes go down [strips](super::falling_packs).
 
 #![allow(clippy::redundant_comparisons, reason = "indices that unrolling makes constants, compared with the same size")]
 
 use cuda_std::prelude::*;
 
-use super::packs::{PACKS_BLOCK, PackWeights, VECTOR, blocks_of, lines, pool, spread};
+use super::packs::{blocks_of, lines, pool, spread};
 use super::weights::{Shape, whole};
 use crate::elements::{Elements, Place};
+use crate::packs::{MOST_LANES, PACKS_BLOCK, PackWeights, VECTOR, channels, place};
 use crate::vectors::{LANES, Lanes};
 use crate::window::{Nhwc, Window};
 
-/// Packs of a group, at most: few enough that a thread has few weights to compute, and enough that a warp reads whole sectors.
-const MOST_LANES: u32 = 32;
 /// Channels of a pack, at most.
 const MOST_CHANNELS: u32 = 4;
 /// Axes whose weights a thread computes, at most.
 const TURNS: usize = (2 * MOST_LANES * MOST_CHANNELS / PACKS_BLOCK) as usize;
-
-/// Groups of a pixel's packs, and the packs of one: the last may have fewer.
-pub const fn groups(packs: u32) -> [u32; 2] {
-    let groups = packs.div_ceil(MOST_LANES);
-    [groups, packs.div_ceil(groups)]
-}
 
 /// Outputs of a thread, of windows of so many positions each way and so far apart, in packs of so many bytes: as many as leave registers for all that is loaded.
 pub const fn outputs(size: u32, stride: u32, bytes: u32) -> u32 {
@@ -64,13 +57,13 @@ const fn backward_blocks(size: usize, rows: usize) -> u32 {
 }
 
 /// The channels of a block's group, and what this thread has of them.
-struct Group {
+pub(super) struct Group {
     /// The first channel of them, and how many there are and in all: the last group has fewer.
     first: u32,
     count: u32,
     all: u32,
     /// This thread's place, if it has one, and the first channel of its pack among them.
-    place: Option<Place>,
+    pub(super) place: Option<Place>,
     own: u32,
     /// The axes whose weights this thread computes: loaded, but not waited for.
     shapes: [Shape; TURNS],
@@ -82,17 +75,15 @@ impl Group {
     /// # Safety
     /// The kernels'.
     #[device_inline]
-    unsafe fn load(
+    pub(super) unsafe fn load(
         parameters: [Global<f32>; 2],
         variances: u32,
         window: &Window<Nhwc>,
         (elements, lanes, each): (Elements, u32, u32),
     ) -> Self {
         let pack = thread::block_idx_y() * lanes;
-        let place = elements.place(PACKS_BLOCK, lanes);
-        let own = place.unwrap_or_default().channel * each;
-        let place = place.map(|place| Place { channel: pack + place.channel, ..place });
-        let place = place.filter(|place| place.channel < window.channels);
+        let place = place(window, elements, lanes);
+        let own = place.map_or(0, |place| place.channel - pack) * each;
         let (first, count, all) = (pack * each, lanes * each, window.channels * each);
         let shapes = [0, 1].map(|turn| {
             let (there, channel, vertical) = Self::axis([first, count, all], turn);
@@ -115,7 +106,7 @@ impl Group {
     /// # Safety
     /// The kernels'.
     #[device_inline]
-    unsafe fn weights<const SIZE: usize>(&self, each: u32, turned: bool) -> PackWeights {
+    pub(super) unsafe fn weights<const SIZE: usize>(&self, each: u32, turned: bool) -> PackWeights {
         let shared = dynamic_shared::<f32>();
         unrolled!(I in [0 1] {
             let (there, channel, vertical) = Self::axis([self.first, self.count, self.all], I as u32);
@@ -153,17 +144,11 @@ impl Group {
     }
 }
 
-/// Channels of a pack of so many bytes.
-#[device_inline]
-const fn channels<T>(bytes: usize) -> u32 {
-    (bytes / size_of::<T>()) as u32
-}
-
 /// `y` = `x` pooled by the channels' Gaussians, plus `beta * y`. Backward, of windows one apart, it is the pooling of `dy` by the window `turned` round.
 ///
 /// # Safety
 /// The parent module's. `x` and `y` are what `window` says, whose channels are packs of `BYTES` bytes and whose windows are `SIZE` by `SIZE`, and `STRIDE`
-/// apart along y; `mean` holds two and `var` `variances` elements for each channel; [groups] have `lanes` packs; `elements` are the
+/// apart along y; `mean` holds two and `var` `variances` elements for each channel; [groups](crate::packs::groups) have `lanes` packs; `elements` are the
 /// window's outputs by as many, `ROWS` a thread, with the launch's grid for each group, and shared memory is what [`shared_bytes`] says.
 #[kernel(
     block = PACKS_BLOCK,

@@ -1,11 +1,11 @@
-//! Gaussian pooling of windows one pixel apart and of a known size, whose weights are the same everywhere and which all channels
+//! Gaussian pooling of row-major images of 16 bits by windows of 3×3, one pixel apart, whose weights are the same everywhere and which all planes
 //! share: both passes, for backward is the pooling of `dy` with the weights turned round.
 //!
-//! A thread has a run of outputs below each other, of 16 bytes of channels, or of columns of row-major images of 16 bits. It goes down
+//! A thread has a run of outputs below each other, of 16 bytes of columns. It goes down
 //! the rows that their windows have: sums each along x once, while its own pixels of the next rows are on their way and what is beside
 //! them comes from the L1 cache, and adds that to all windows over it, of which it holds as many as a window has rows.
 //!
-//! Bound by instructions and latency: 5×5 on 64×64×112×112 with the channels last takes 0.63 of the copy rate in f32 on an H200, 0.55 in 16 bits.
+//! Bound by memory (docs/perf).
 
 use cuda_std::prelude::*;
 
@@ -15,9 +15,7 @@ use crate::vectors::{FEWER_THREADS, LANES, Lanes, Numbers, Place, Vectors, lanes
 use crate::window::{FEWER_BLOCKS, FEWEST_BLOCKS, Nhwc, Window};
 
 /// The size, of both axes alike, that there is a kernel for.
-pub const SIZE: u32 = 5;
-/// That of row-major images.
-pub const ROWS_SIZE: u32 = 3;
+pub const SIZE: u32 = 3;
 /// Elements of a vector of weights in shared memory.
 const VECTOR: u32 = 8;
 /// Bytes of shared memory of a block: of the weights along y and along x.
@@ -124,58 +122,13 @@ unsafe fn run<T: Lanes, const SIZE: usize>(
 }
 
 /// `to = weights * from + beta * to`, of windows of `SIZE` by `SIZE` positions, one apart, with the weights turned round where
-/// `turned` is not 0.
+/// `turned` is not 0. Columns of row-major images, in rows of whole vectors, take the place of channels, and windows are padded by as many
+/// before as after.
 ///
 /// # Safety
-/// The parent module's. `from` holds the inputs of `window`, which is such but may be padded by all but one of its positions, and
+/// The parent module's. `from` holds the inputs of `window`, which is of images of one column, of as many channels as there are columns, and
 /// `to` the outputs; both begin at multiples of 16 bytes. `geometry` has windows of that size, `mean` two and `var` `variances`
 /// elements; `vectors` are of runs of the outputs, with the launch's grid and block, and shared memory is [`SHARED_BYTES`].
-#[kernel(max_threads = FEWER_THREADS, min_blocks = blocks::<T>(SIZE), instances(T = [f32, f16, bf16], SIZE = [5]))]
-pub unsafe fn gaussian_pool_runs<T: Lanes, const SIZE: usize>(
-    from: Global<T>,
-    mean: Global<f32>,
-    var: Global<f32>,
-    to: GlobalMut<T>,
-    beta: f32,
-    turned: u32,
-    variances: u32,
-    geometry: Geometry,
-    window: Window<Nhwc>,
-    vectors: Vectors,
-) {
-    let place = vectors.run();
-    let [height, width] = window.input;
-    let [top, left] = [place.row.wrapping_sub(window.padding[0]), place.column.wrapping_sub(window.padding[1])];
-    // SAFETY: the plane is one of the image's, and the group one of its pixels'.
-    let from = unsafe { from.cast::<u32>().offset(vectors.first(&place, window.input) * 4) };
-    // SAFETY: the caller's; all threads of the block come here.
-    let weights = || unsafe { Weights::<SIZE>::compute([mean, var], variances, &geometry, turned != 0) };
-    let (first, line) = (vectors.at(top, left, width) as u32, width * vectors.groups);
-    let load = |row: u32, there: bool, column: usize| {
-        let inside = there & (top.wrapping_add(row) < height) & (left.wrapping_add(column as u32) < width);
-        let at = first.wrapping_add(row.wrapping_mul(line)).wrapping_add(column as u32 * vectors.groups);
-        // SAFETY: in the image where it is loaded.
-        unsafe { from.load4_if(inside, at as usize * 4, Vec4::splat(0)) }
-    };
-    let own = |row: u32, there: bool| load(row, there, SIZE / 2);
-    let across = |weights: &Weights<SIZE>, row: u32, own: Vec4<u32>| {
-        let mut loaded = [own; SIZE];
-        unrolled!(J in [0 1 2 3 4] { if J < SIZE && J != SIZE / 2 { loaded[J] = load(row, true, J); } });
-        let mut across = [0.0; LANES];
-        unrolled!(J in [0 1 2 3 4] {
-            if J < SIZE { across = add(across, weights.by_x[J], T::numbers(loaded[J].to_array())); }
-        });
-        across
-    };
-    // SAFETY: the caller's.
-    unsafe { run((to, beta), &window, &vectors, &place, weights, own, across) };
-}
-
-/// As [`gaussian_pool_runs`], of row-major images: their columns take the place of channels, in rows of whole vectors, and windows
-/// are padded by as many before as after.
-///
-/// # Safety
-/// As [`gaussian_pool_runs`]'s; `window` is of images of one column, of as many channels as there are columns, and `vectors` are of it.
 #[kernel(max_threads = FEWER_THREADS, min_blocks = blocks::<T>(SIZE), instances(T = [f16, bf16], SIZE = [3]))]
 pub unsafe fn gaussian_pool_runs_rows<T: Lanes, const SIZE: usize>(
     from: Global<T>,

@@ -1,3 +1,5 @@
+mod falling;
+
 use cuda_std::launch::LaunchDims;
 use kernels::avg_pool::{
     AvgPoolBackward, AvgPoolBackwardAny, AvgPoolBackwardBand, AvgPoolBackwardGroups, AvgPoolBackwardMeshes,
@@ -23,7 +25,7 @@ use super::{Averages, Backward, Forward};
 use crate::device::{Gpu, OnGpu, for_half, for_storage};
 use crate::ops::window::{
     Choice, FEW_AVERAGED, Kernels, band_dims, channels_last, elements, for_apart, for_columns, for_groups, for_order,
-    for_padded, for_shares, for_slide, for_vectors, forward_vectors, is_little, is_little_backward, row_major,
+    for_padded, for_shares, for_slide, for_vectors, forward_vectors, is_little, is_little_backward, row_major, turned,
 };
 use crate::{Layout, Real, Result};
 
@@ -86,6 +88,9 @@ impl<T: Real> OnGpu for Forward<'_, T> {
         }
         if self.averages.windows.layout == Layout::ChannelsLast {
             let window = self.averages.windows.launch::<Nhwc>(OP)?;
+            if let Some(falling) = falling::launch(gpu, &self.averages.launch(&window), window, T::DTYPE) {
+                return self.falling(gpu, OP, &window, falling);
+            }
             for_half!(T as S, {
                 for_padded!(window, Patches::of_output_octets(&window) => SIZE: usize, PADDING, (patches, grid, block), {
                     let (x, y) = (self.x.gpu::<S>(OP, "x")?, self.y.gpu_mut::<S>(OP, "y")?);
@@ -217,6 +222,11 @@ impl<T: Real> OnGpu for Backward<'_, T> {
         }
         if self.averages.windows.layout == Layout::ChannelsLast && beta == 0.0 {
             let window = self.averages.windows.launch::<Nhwc>(OP)?;
+            if window.stride == [1; 2]
+                && let Some(falling) = falling::launch(gpu, &self.averages.launch(&window), turned(window), T::DTYPE)
+            {
+                return self.falling(gpu, OP, &window, falling);
+            }
             for_half!(T as S, {
                 for_padded!(window, Patches::of_input_octets(&window) => SIZE: u32, PADDING, (patches, grid, block), {
                     let (dy, dx) = (self.dy.gpu::<S>(OP, "dy")?, self.dx.tensor.gpu_mut::<S>(OP, "dx")?);

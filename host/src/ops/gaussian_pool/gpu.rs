@@ -9,6 +9,7 @@ mod channels;
 mod correlate;
 mod direct;
 mod elements;
+mod falling_packs;
 mod few;
 mod flat;
 mod global;
@@ -91,6 +92,9 @@ impl<T: Real> OnGpu for Forward<'_, T> {
         let geometry = geometry(plan, plan.axes.map(|axis| axis.output), columns)?;
         let row_major = row_major::forward(gpu, plan, &geometry, T::DTYPE);
         let direct = direct::plan(plan, &geometry);
+        if let Some(falling) = falling_packs::forward(gpu, plan, &geometry, T::DTYPE) {
+            return self.falling_packs(gpu, falling);
+        }
         if let Some(by_bands) = bands_along_y::plan(gpu, plan, &geometry, T::DTYPE) {
             return self.bands_along_y(gpu, geometry, by_bands);
         }
@@ -215,6 +219,9 @@ impl<T: Real> OnGpu for Backward<'_, T> {
         let (variances, bytes) = (plan.variances() as u32, T::DTYPE.size() as u32);
         let writes = !parameters && self.dx.as_ref().is_some_and(|out| out.beta == 0.0);
         let row_major = if parameters { None } else { row_major::backward(gpu, plan, &geometry, T::DTYPE, writes) };
+        if writes && let Some(falling) = falling_packs::backward(gpu, plan, &geometry, T::DTYPE) {
+            return self.falling_packs(gpu, falling);
+        }
         if !parameters && !row_major.as_ref().is_some_and(RowMajorPlan::is_much) {
             if let Some(flat) = flat::backward(gpu, plan, &geometry, T::DTYPE) {
                 return self.flat(gpu, flat);

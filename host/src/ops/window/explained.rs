@@ -45,6 +45,8 @@ pub(crate) enum Kernels {
     Slices,
     /// A few elements one below the other a thread.
     Below,
+    /// By packs of channels down strips of two columns.
+    Falling,
     /// An element a thread, for any layout and any size.
     General,
 }
@@ -99,6 +101,9 @@ impl Kernels {
                 }
                 Self::Below => {
                     "four outputs one below the other a thread: windows overlap, and channels are not whole vectors of 16 bytes"
+                }
+                Self::Falling => {
+                    "by packs of channels down strips of two columns, of a size compiled in: windows are one apart"
                 }
                 Self::General if L::CHANNELS_LAST => {
                     "an element a thread: channels are not whole vectors of 16 bytes, or windows dilated"

@@ -11,11 +11,10 @@ use kernels::window::{Nhwc, Window};
 use super::super::plan::Plan;
 use super::super::{Backward, Forward};
 use super::patches::window;
-use super::vectors::turned;
 use super::{sum_parameters, tables, weights};
 use crate::Layout::ChannelsLast;
 use crate::device::{Gpu, for_storage};
-use crate::ops::window::elements;
+use crate::ops::window::{elements, turned};
 use crate::{DType, Real, Result};
 
 /// A launch's window, and how its threads are laid over it.

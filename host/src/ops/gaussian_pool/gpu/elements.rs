@@ -13,10 +13,11 @@ use kernels::window::{Covering, Nhwc, Window};
 use super::super::plan::Plan;
 use super::super::{Backward, Forward};
 use super::patches::{of_planes, window};
-use super::vectors::{self, turned};
+use super::vectors;
 use super::{few, packs};
 use crate::Layout::{ChannelsLast, RowMajor};
 use crate::device::{Gpu, SHARED_WITHOUT_ASKING, for_storage};
+use crate::ops::window::turned;
 use crate::{DType, Real, Result};
 
 /// A launch's window and its threads.

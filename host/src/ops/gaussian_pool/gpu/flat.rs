@@ -9,9 +9,9 @@ use kernels::window::{Nhwc, Window};
 use super::super::plan::Plan;
 use super::super::{Backward, Forward};
 use super::elements;
-use super::vectors::turned;
 use crate::Layout::ChannelsLast;
 use crate::device::{Gpu, HALF, for_half};
+use crate::ops::window::turned;
 use crate::{DType, Error, Real, Result};
 
 /// A launch's window and its threads.

@@ -7,8 +7,9 @@ use kernels::elements::Elements;
 use kernels::gaussian_pool::Geometry;
 use kernels::gaussian_pool::packs::{
     CELLS, FEWER_OUTPUTS, GaussianPoolBackwardPacks, GaussianPoolForwardPacks, GaussianPoolForwardPacksTwoApart,
-    OUTPUTS, OUTPUTS_TWO_APART, PACKS_BLOCK, SIZES, cells,
+    OUTPUTS, OUTPUTS_TWO_APART, SIZES, cells,
 };
+use kernels::packs::PACKS_BLOCK;
 use kernels::vectors::overlap;
 use kernels::window::{Nhwc, Window};
 
@@ -16,10 +17,10 @@ use super::super::plan::Plan;
 use super::super::{Backward, Forward};
 use super::elements::{self, LEAST_INPUTS, LEAST_OUTPUTS};
 use super::few;
-use super::vectors::turned;
 use crate::Layout::{ChannelsLast, RowMajor};
-use crate::device::{Gpu, HALF};
-use crate::{DType, Error, Real, Result, bf16, f16};
+use crate::device::{Gpu, HALF, no_kernel};
+use crate::ops::window::{of_packs, turned};
+use crate::{DType, Real, Result, bf16, f16};
 
 /// Runs a block with `$s`, `$bytes` and `$size` as the kernels' parameters, of a pass of these values of `$t`; of a type that there is none of it
 /// is an error, as in [`for_storage`](crate::device::for_storage).
@@ -33,13 +34,7 @@ macro_rules! for_kernel {
                 const $size: usize = $z;
                 $body
             })*)*)*
-            (got, _) => Err(Error::DType {
-                op: $op,
-                argument: $argument,
-                got,
-                device: $gpu.to_string(),
-                expected: "f32, f16 or bf16",
-            }),
+            (got, _) => Err(no_kernel($op, $argument, got, $gpu)),
         }
     };
 }
@@ -52,7 +47,7 @@ macro_rules! for_outputs {
         for_kernel!(
             $t, $where, $of, $s, $bytes, $size, $body;
             (F32 f32): 4 [2 3 5 7] 8 [2 3 5];
-            (F16 f16): 2 [2 3 5 7] 4 [2 3 5] 8 [2 3];
+            (F16 f16): 2 [2 3 5 7] 4 [2 3 5 7] 8 [2 3 5];
             (Bf16 bf16): 2 [2 3 5 7] 4 [2 3 5 7] 8 [2 3 5];
         )
     };
@@ -64,7 +59,7 @@ macro_rules! for_outputs_two_apart {
         for_kernel!(
             $t, $where, $of, $s, $bytes, $size, $body;
             (F32 f32): 4 [3 5 7] 8 [3 5];
-            (F16 f16): 2 [3 5 7] 4 [3 5] 8 [3];
+            (F16 f16): 2 [3 5 7] 4 [3 5 7] 8 [3 5];
             (Bf16 bf16): 2 [3 5 7] 4 [3 5 7] 8 [3 5];
         )
     };
@@ -97,10 +92,8 @@ pub(super) struct PacksPlan {
 
 /// Bytes of a pack, at most, backward of windows two apart.
 const MOST_OF_CELLS: u32 = 16;
-/// Elements of an image that go by whole vectors where there are kernels, from which on these take no more time: inputs of patches, and outputs of
-/// runs of 5×5.
+/// Inputs of an image that goes by patches where there are kernels, from which on these take no more time.
 const MUCH_BY_PATCHES: u64 = 1 << 25;
-const MUCH_BY_RUNS: u64 = 1 << 24;
 /// Columns of a row-major image that neighbouring threads read in one piece, at least.
 const WIDE: u32 = 64;
 /// By how much less is enough on the emulated grid, so that small images have several rows a thread.
@@ -129,7 +122,7 @@ pub(super) fn forward(gpu: &Gpu, plan: &Plan, geometry: &Geometry, dtype: DType)
         ChannelsLast => {
             // Those that do not overlap for which there are others.
             let apart = !overlap(&window) && (size == 2 || size == 3 && few::odd(window.channels));
-            !apart && !by_vectors(&window, dtype)
+            !apart && !by_patches(&window, dtype)
         }
     };
     if wanted { of_outputs(gpu, window, false, dtype) } else { None }
@@ -153,7 +146,7 @@ pub(super) fn backward(gpu: &Gpu, plan: &Plan, geometry: &Geometry, dtype: DType
             };
             inputs >= LEAST_INPUTS && products < most
         }
-        ChannelsLast => !by_vectors(&window, dtype),
+        ChannelsLast => !by_patches(&window, dtype),
     };
     match wanted {
         false => None,
@@ -180,40 +173,24 @@ fn of_rows(window: &Window<Nhwc>) -> Range<u64> {
     }
 }
 
-/// Whether channels are whole vectors, of so much that kernels by these take no more time.
-fn by_vectors(window: &Window<Nhwc>, dtype: DType) -> bool {
+/// Whether channels are whole vectors, of so much that patches take no more time.
+fn by_patches(window: &Window<Nhwc>, dtype: DType) -> bool {
     let vectors = window.channels.is_multiple_of(MOST_OF_CELLS / dtype.size() as u32);
-    let [inputs, outputs] = [window.input, window.output].map(|size| elements::elements(window, size));
-    vectors
-        && match (window.size, window.stride) {
-            ([3, 3], [2, 2]) => {
-                window.padding[0] == window.padding[1] && window.padding[0] <= 1 && inputs >= MUCH_BY_PATCHES
-            }
-            ([5, 5], [1, 1]) => outputs >= MUCH_BY_RUNS,
-            _ => false,
-        }
+    let padding = window.padding[0] == window.padding[1] && window.padding[0] <= 1;
+    let much = elements::elements(window, window.input) >= MUCH_BY_PATCHES;
+    vectors && (window.size, window.stride) == ([3, 3], [2, 2]) && padding && much
 }
 
 /// By outputs; more rows a thread from where on they take less time, measured on an H200 (docs/perf/log.md).
 fn of_outputs(gpu: &Gpu, window: Window<Nhwc>, turned: bool, dtype: DType) -> Option<PacksPlan> {
-    // What is loaded, and of f16 what that becomes, stays in registers.
-    let most = match (window.size[0], dtype) {
-        (7, DType::F16) => 2,
-        (7, _) | (5, DType::F16) => 4,
-        _ => 8,
-    };
-    let (window, bytes) = of_packs(window, dtype, most)?;
+    // What is loaded stays in registers.
+    let (window, bytes) = of_packs(window, dtype.size() as u32, if window.size[0] == 7 { 4 } else { 8 })?;
     let packs = elements::elements(&window, window.output);
-    let several = |few: u64, many: u64| match packs {
-        _ if is_much(gpu, packs, many) => OUTPUTS,
-        _ if is_much(gpu, packs, few) => FEWER_OUTPUTS,
-        _ => 1,
-    };
     let two_apart = |enough: u64| if is_much(gpu, packs, enough) { OUTPUTS_TWO_APART } else { 1 };
     let rows = match (window.size[0], window.stride[0]) {
-        (3, 1) => several(1 << 15, 1 << 18),
-        (2 | 5, 1) => several(1 << 16, 1 << 18),
-        (_, 1) => several(1 << 16, 1 << 17),
+        (2 | 3, 1) if is_much(gpu, packs, 1 << 18) => OUTPUTS,
+        (3, 1) if is_much(gpu, packs, 1 << 15) => FEWER_OUTPUTS,
+        (_, 1) if is_much(gpu, packs, 1 << 16) => FEWER_OUTPUTS,
         (3, 2) => two_apart(1 << 17),
         (5 | 7, 2) => two_apart(1 << 15),
         _ => 1,
@@ -224,7 +201,7 @@ fn of_outputs(gpu: &Gpu, window: Window<Nhwc>, turned: bool, dtype: DType) -> Op
 /// By cells; likewise.
 fn of_cells(gpu: &Gpu, window: Window<Nhwc>, dtype: DType) -> Option<PacksPlan> {
     let whole = window.channels.is_multiple_of(MOST_OF_CELLS / dtype.size() as u32) && window.size[0] < 7;
-    let (window, bytes) = of_packs(window, dtype, if whole { MOST_OF_CELLS } else { 4 })?;
+    let (window, bytes) = of_packs(window, dtype.size() as u32, if whole { MOST_OF_CELLS } else { 4 })?;
     let packs = elements::elements(&window, cells(&window));
     let enough = match (bytes, window.size[0]) {
         (MOST_OF_CELLS, 3) => 3 << 17,
@@ -233,16 +210,6 @@ fn of_cells(gpu: &Gpu, window: Window<Nhwc>, dtype: DType) -> Option<PacksPlan> 
     };
     let rows = if is_much(gpu, packs, enough) { CELLS } else { 1 };
     PacksPlan::new(window, false, bytes, cells(&window), rows)
-}
-
-/// The window over packs, and the bytes of one: as many as channels are a multiple of, up to `most`.
-pub(super) fn of_packs(window: Window<Nhwc>, dtype: DType, most: u32) -> Option<(Window<Nhwc>, u32)> {
-    let (element, pixel) = (dtype.size() as u32, window.channels.checked_mul(dtype.size() as u32)?);
-    let mut bytes = most;
-    while bytes > element && !pixel.is_multiple_of(bytes) {
-        bytes /= 2;
-    }
-    Some((Window { channels: pixel / bytes, ..window }, bytes))
 }
 
 /// Whether so many are enough.
@@ -276,7 +243,8 @@ macro_rules! launch_outputs {
         match $rows {
             1 => run!(1),
             FEWER_OUTPUTS => run!(FEWER_OUTPUTS as usize),
-            _ => run!(OUTPUTS as usize),
+            // Of small windows alone.
+            _ => run!(if $size <= 3 { OUTPUTS as usize } else { 1 }),
         }
     }};
 }

@@ -3,22 +3,23 @@
 use cuda_std::launch::LaunchDims;
 use kernels::elements::Elements;
 use kernels::gaussian_pool::Geometry;
-use kernels::gaussian_pool::packs::{CELLS, PACKS_BLOCK, cells};
+use kernels::gaussian_pool::packs::{CELLS, cells};
 use kernels::gaussian_pool::packs_apiece::{
-    GaussianPoolBackwardPacksApiece, GaussianPoolForwardPacksApiece, groups, outputs, shared_bytes,
+    GaussianPoolBackwardPacksApiece, GaussianPoolForwardPacksApiece, outputs, shared_bytes,
 };
+use kernels::packs::{PACKS_BLOCK, groups};
 use kernels::window::{Nhwc, Window};
 
 use super::super::plan::Plan;
 use super::super::{Backward, Forward};
 use super::MAX_GRID_Y;
 use super::elements::elements;
-use super::packs::{for_kernel, is_much, of_packs};
+use super::packs::{for_kernel, is_much};
 use super::patches::window;
-use super::vectors::turned;
 use crate::Layout::ChannelsLast;
-use crate::device::{Gpu, HALF};
-use crate::{DType, Error, Real, Result, bf16, f16};
+use crate::device::{Gpu, HALF, no_kernel};
+use crate::ops::window::{of_packs, turned};
+use crate::{DType, Real, Result, bf16, f16};
 
 /// Runs a block with `$s`, `$bytes` and `$size` as the kernel's parameters.
 macro_rules! for_outputs {
@@ -97,7 +98,7 @@ fn of_outputs(window: Window<Nhwc>, dtype: DType) -> Option<PacksApiecePlan> {
     if elements(&window, window.output) >= much {
         return None;
     }
-    let (of_packs, bytes) = of_packs(window, dtype, most_bytes(&window, dtype))?;
+    let (of_packs, bytes) = of_packs(window, dtype.size() as u32, most_bytes(&window, dtype))?;
     let rows = outputs(window.size[0], window.stride[0], bytes);
     launch(of_packs, (bytes, dtype), window.output, (rows, None))
 }
@@ -111,7 +112,7 @@ fn most_bytes(window: &Window<Nhwc>, dtype: DType) -> u32 {
 }
 
 fn of_cells(gpu: &Gpu, window: Window<Nhwc>, dtype: DType) -> Option<PacksApiecePlan> {
-    let (window, bytes) = of_packs(window, dtype, most_bytes(&window, dtype))?;
+    let (window, bytes) = of_packs(window, dtype.size() as u32, most_bytes(&window, dtype))?;
     let rows = if is_much(gpu, elements(&window, cells(&window)), ENOUGH) { CELLS } else { 1 };
     launch(window, (bytes, dtype), cells(&window), (rows, Some(rows)))
 }

@@ -9,9 +9,10 @@ use kernels::window::{Nhwc, Window};
 use super::super::Backward;
 use super::patches::window;
 use super::sum_parameters;
-use super::vectors::{enough_runs, of_columns, turned};
+use super::vectors::{enough_runs, of_columns};
 use crate::Layout::RowMajor;
 use crate::device::{Gpu, for_storage};
+use crate::ops::window::turned;
 use crate::{Real, Result};
 
 /// A launch's window, turned round, and its runs.

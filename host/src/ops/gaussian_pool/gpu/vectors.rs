@@ -1,7 +1,7 @@
 //! Launches of the kernels by vectors of channels, which are last, and by runs of outputs.
 
 use cuda_std::launch::LaunchDims;
-use kernels::gaussian_pool::runs::{self, GaussianPoolRuns, GaussianPoolRunsRows};
+use kernels::gaussian_pool::runs::{self, GaussianPoolRunsRows};
 use kernels::gaussian_pool::vectors::{
     GaussianPoolBackwardVectors, GaussianPoolForwardVectors, MOST_POSITIONS, Weights,
 };
@@ -38,9 +38,7 @@ pub(super) struct VectorsPlan {
 enum Way {
     /// For any window.
     Any,
-    /// By runs of outputs: backward is the pooling of `dy` by the window turned round, and the plan's window is that.
-    Runs,
-    /// The same of row-major images: the plan's window is of images of one column, with a channel for each column.
+    /// By runs of outputs of row-major images: the plan's window is of images of one column, with a channel for each column.
     Rows,
 }
 
@@ -57,9 +55,6 @@ pub(super) fn forward(gpu: &Gpu, plan: &Plan, geometry: &Geometry, dtype: DType)
     if plan.layout == RowMajor {
         return by_rows(gpu, plan, window, bytes);
     }
-    if are_runs(&window) {
-        return by_runs(gpu, plan, window, bytes, Way::Runs);
-    }
     let of = VectorsOf::forward(&window, bytes)?;
     Some(by_any(plan, window, of, of.shared_bytes(1, bytes)))
 }
@@ -71,21 +66,12 @@ pub(super) fn backward(gpu: &Gpu, plan: &Plan, geometry: &Geometry, dtype: DType
         // Padded by as many, turned round it is the same window.
         return by_rows(gpu, plan, window, bytes);
     }
-    if are_runs(&window) {
-        return by_runs(gpu, plan, turned(window), bytes, Way::Runs);
-    }
     Some(by_any(plan, window, VectorsOf::backward(&window, bytes)?, 0))
 }
 
 /// Whether so many Gaussians a map are worth a launch each.
 pub(super) fn are_worth(gaussians: u32, window: &Window<Nhwc>) -> bool {
     gaussians <= MOST_MAPS || window.size[0].saturating_mul(window.size[1]) >= LARGE
-}
-
-/// The window one apart whose pooling of `dy` is the pass backward.
-pub(super) fn turned(window: Window<Nhwc>) -> Window<Nhwc> {
-    let padding = [0, 1].map(|axis| window.size[axis] - 1 - window.padding[axis]);
-    Window { input: window.output, output: window.input, padding, ..window }
 }
 
 /// The same window over images of one column, which have a channel for each column of the row-major images it is of.
@@ -109,22 +95,14 @@ fn of_shared(plan: &Plan, geometry: &Geometry) -> Option<Window<Nhwc>> {
     (plan.planes() > 0 && shared && few && small).then(|| window(geometry))
 }
 
-/// Whether there is a kernel for windows one apart of this size.
-fn are_runs(window: &Window<Nhwc>) -> bool {
-    (window.size, window.stride) == ([runs::SIZE; 2], [1; 2])
-}
-
-fn by_runs(gpu: &Gpu, plan: &Plan, window: Window<Nhwc>, bytes: usize, way: Way) -> Option<VectorsPlan> {
-    let of = VectorsOf::runs(&window, bytes, enough_runs(gpu))?;
-    let dims = LaunchDims::new(of.blocks, of.threads).with_shared(runs::SHARED_BYTES);
-    Some(VectorsPlan { window, weights: weights(plan, &window), of, dims, way })
-}
-
 fn by_rows(gpu: &Gpu, plan: &Plan, window: Window<Nhwc>, bytes: usize) -> Option<VectorsPlan> {
-    if bytes != 2 || (window.size, window.stride, window.padding) != ([runs::ROWS_SIZE; 2], [1; 2], [1; 2]) {
+    if bytes != 2 || (window.size, window.stride, window.padding) != ([runs::SIZE; 2], [1; 2], [1; 2]) {
         return None;
     }
-    by_runs(gpu, plan, of_columns(window)?, bytes, Way::Rows)
+    let window = of_columns(window)?;
+    let of = VectorsOf::runs(&window, bytes, enough_runs(gpu))?;
+    let dims = LaunchDims::new(of.blocks, of.threads).with_shared(runs::SHARED_BYTES);
+    Some(VectorsPlan { window, weights: weights(plan, &window), of, dims, way: Way::Rows })
 }
 
 fn by_any(plan: &Plan, window: Window<Nhwc>, of: VectorsOf, shared: u32) -> VectorsPlan {
@@ -140,7 +118,6 @@ fn weights(plan: &Plan, window: &Window<Nhwc>) -> Weights {
 fn why(launch: &VectorsPlan) -> &'static str {
     match launch.way {
         Way::Any => WHY,
-        Way::Runs => RUNS,
         Way::Rows => ROWS,
     }
 }
@@ -148,35 +125,20 @@ fn why(launch: &VectorsPlan) -> &'static str {
 const WHY: &str =
     "by vectors of 16 bytes of channels, with weights that all channels share; the size has no kernel of its own";
 
-const RUNS: &str = "by runs of outputs below each other, of a size compiled in and 16 bytes of channels, with weights that all channels share";
-
 const ROWS: &str =
     "by runs of outputs below each other, of a size compiled in, of 16 bits and rows of a multiple of eight";
 
-/// Launches a kernel by runs with these fields.
-macro_rules! launch_runs {
-    ($gpu:expr, $s:ty, $plan:expr, $geometry:expr, $from:expr, $to:expr, $mean:expr, $var:expr, $beta:expr, $turned:expr) => {{
-        let VectorsPlan { window, of: VectorsOf { vectors, .. }, dims, .. } = $plan;
-        let (from, to, mean, var, beta, turned, geometry) = ($from, $to, $mean, $var, $beta, $turned, $geometry);
-        let variances = $plan.weights.variances();
-        // SAFETY: the tensors have the shapes and the layout that the window was made of, and the parameters theirs; the grid, the
-        // block and the shared memory are the plan's, of windows of this size, and memory begins at multiples of 16 bytes.
-        unsafe {
-            type Runs<'a> = GaussianPoolRuns<'a, $s, { runs::SIZE as usize }>;
-            $gpu.launch(dims, Runs { from, mean, var, to, beta, turned, variances, geometry, window, vectors })
-        }
-    }};
-}
-
-/// Launches runs of row-major images, likewise.
+/// Launches the kernel by runs of row-major images with these fields.
 macro_rules! launch_rows {
     ($gpu:ident, $s:ty, $plan:ident, $geometry:ident, $from:expr, $to:expr, $mean:expr, $var:expr, $beta:expr, $turned:expr) => {{
         let VectorsPlan { window, of: VectorsOf { vectors, .. }, dims, .. } = $plan;
         let (from, to, mean, var, beta, turned, geometry) = ($from, $to, $mean, $var, $beta, $turned, $geometry);
         let variances = $plan.weights.variances();
-        type Runs<'a> = GaussianPoolRunsRows<'a, $s, { runs::ROWS_SIZE as usize }>;
+        type Runs<'a> = GaussianPoolRunsRows<'a, $s, { runs::SIZE as usize }>;
         let launch = Runs { from, mean, var, to, beta, turned, variances, geometry, window, vectors };
-        // SAFETY: as `launch_runs`'s; rows are whole vectors.
+        // SAFETY: the tensors have the shapes and the layout that the window was made of, and the parameters theirs; the grid, the
+        // block and the shared memory are the plan's, of windows of this size; rows are whole vectors, and memory begins at multiples
+        // of 16 bytes.
         unsafe { $gpu.launch(dims, launch) }
     }};
 }
@@ -197,9 +159,6 @@ impl<T: Real> Forward<'_, T> {
         for_storage!(T as S, op, "x", gpu, {
             let (x, y) = (self.x.gpu::<S>(op, "x")?, self.y.gpu_mut::<S>(op, "y")?);
             let (mean, var) = (self.mean.gpu::<f32>(op, "mean")?, self.var.gpu::<f32>(op, "var")?);
-            if launch.way == Way::Runs {
-                return launch_runs!(gpu, S, launch, geometry, x, y, mean, var, 0.0, 0);
-            }
             for map in 0..geometry.kernels {
                 let y = &mut *y;
                 let launch =
@@ -231,9 +190,6 @@ impl<T: Real> Backward<'_, T> {
         for_storage!(T as S, op, "dx", gpu, {
             let (dy, dx) = (self.dy.gpu::<S>(op, "dy")?, out.tensor.gpu_mut::<S>(op, "dx")?);
             let (mean, var) = (self.mean.gpu::<f32>(op, "mean")?, self.var.gpu::<f32>(op, "var")?);
-            if launch.way == Way::Runs {
-                return launch_runs!(gpu, S, launch, geometry, dy, dx, mean, var, beta, 1);
-            }
             macro_rules! launch {
                 ($ahead:expr) => {{
                     type Backward<'a, S> = GaussianPoolBackwardVectors<'a, S, { $ahead }>;
