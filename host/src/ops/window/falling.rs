@@ -36,20 +36,17 @@ impl Falling {
         if groups > u16::MAX.into() || of_plane >= 1 << 31 {
             return None;
         }
-        let at_once = gpu.at_once(blocks(bytes));
+        let at_once = u64::from(gpu.at_once(blocks(bytes)));
         let of_group = Window { channels: lanes, ..window };
-        let pairs = [window.output[0], window.output[1].div_ceil(COLUMNS)];
-        let of_rows = |rows| {
-            let (elements, blocks) = Elements::new(&of_group, pairs, rows, PACKS_BLOCK)?;
-            Some((rows, elements, blocks))
-        };
+        let [height, width] = [window.output[0], window.output[1].div_ceil(COLUMNS)];
+        let of_strips = u64::from(window.planes) * u64::from(width) * u64::from(lanes);
         // The strips whose waves of blocks have the fewest rows.
-        let (rows, elements, blocks) = (1..=MOST_STRIPS.min(pairs[0]))
-            .filter_map(|strips| of_rows(pairs[0].div_ceil(strips)))
-            .min_by_key(|&(rows, _, blocks)| {
-                let waves = (u64::from(blocks) * u64::from(groups)).div_ceil(at_once.into());
-                waves * u64::from((rows - 1) * stride + size + BEGINNING)
-            })?;
+        let rows = (1..=MOST_STRIPS.min(height)).map(|strips| height.div_ceil(strips)).min_by_key(|&rows| {
+            let blocks = (of_strips * u64::from(height.div_ceil(rows))).div_ceil(PACKS_BLOCK.into());
+            let waves = (blocks * u64::from(groups)).div_ceil(at_once);
+            waves * u64::from((rows - 1) * stride + size + BEGINNING)
+        })?;
+        let (elements, blocks) = Elements::new(&of_group, [height, width], rows, PACKS_BLOCK)?;
         let dims = LaunchDims::new([blocks, groups, 1], PACKS_BLOCK);
         Some(Self { window, bytes, elements, lanes, rows, dims })
     }
