@@ -88,8 +88,9 @@ impl<T: Real> OnGpu for Forward<'_, T> {
         }
         if self.averages.windows.layout == Layout::ChannelsLast {
             let window = self.averages.windows.launch::<Nhwc>(OP)?;
-            if let Some(falling) = falling::launch(gpu, &self.averages.launch(&window), window, T::DTYPE) {
-                return self.falling(gpu, OP, &window, falling);
+            let divisor = self.averages.launch(&window).given;
+            if let Some(falling) = falling::launch(gpu, divisor, window, T::DTYPE) {
+                return self.falling(gpu, OP, &window, divisor, falling);
             }
             for_half!(T as S, {
                 for_padded!(window, Patches::of_output_octets(&window) => SIZE: usize, PADDING, (patches, grid, block), {
@@ -222,10 +223,11 @@ impl<T: Real> OnGpu for Backward<'_, T> {
         }
         if self.averages.windows.layout == Layout::ChannelsLast && beta == 0.0 {
             let window = self.averages.windows.launch::<Nhwc>(OP)?;
+            let divisor = self.averages.launch(&window).given;
             if window.stride == [1; 2]
-                && let Some(falling) = falling::launch(gpu, &self.averages.launch(&window), turned(window), T::DTYPE)
+                && let Some(falling) = falling::launch(gpu, divisor, turned(window), T::DTYPE)
             {
-                return self.falling(gpu, OP, &window, falling);
+                return self.falling(gpu, OP, &window, divisor, falling);
             }
             for_half!(T as S, {
                 for_padded!(window, Patches::of_input_octets(&window) => SIZE: u32, PADDING, (patches, grid, block), {

@@ -90,11 +90,11 @@ impl<T: Real> OnGpu for Forward<'_, T> {
             rest => (rest.unwrap_or(0) / along_x.stride + 1).max(FEW_COLUMNS),
         };
         let geometry = geometry(plan, plan.axes.map(|axis| axis.output), columns)?;
-        let row_major = row_major::forward(gpu, plan, &geometry, T::DTYPE);
-        let direct = direct::plan(plan, &geometry);
         if let Some(falling) = falling_packs::forward(gpu, plan, &geometry, T::DTYPE) {
             return self.falling_packs(gpu, falling);
         }
+        let row_major = row_major::forward(gpu, plan, &geometry, T::DTYPE);
+        let direct = direct::plan(plan, &geometry);
         if let Some(by_bands) = bands_along_y::plan(gpu, plan, &geometry, T::DTYPE) {
             return self.bands_along_y(gpu, geometry, by_bands);
         }

@@ -1,6 +1,6 @@
 //! Launches of the kernel by packs of channels, which are last, down strips of two columns of outputs, of windows one apart.
 
-use kernels::avg_pool::{AvgPoolForwardFalling, Divisor};
+use kernels::avg_pool::AvgPoolForwardFalling;
 use kernels::falling::blocks;
 use kernels::window::{Nhwc, Window};
 
@@ -15,9 +15,9 @@ const ENOUGH_OF_THREES: u64 = 1 << 20;
 const ENOUGH: u64 = 3 << 17;
 
 /// The launch of a window, or of a window turned round, if all have the same divisor, there is a kernel, and it is of so much that this takes less time.
-pub(super) fn launch(gpu: &Gpu, divisor: &Divisor, window: Window<Nhwc>, dtype: DType) -> Option<Falling> {
+pub(super) fn launch(gpu: &Gpu, divisor: f32, window: Window<Nhwc>, dtype: DType) -> Option<Falling> {
     let ([size, width], element) = (window.size, dtype.size() as u32);
-    let fits = size == width && [3, 5, 7].contains(&size) && window.stride == [1; 2] && divisor.given != 0.0;
+    let fits = size == width && [3, 5, 7].contains(&size) && window.stride == [1; 2] && divisor != 0.0;
     if !fits || !is_much(gpu, elements(&window, window.output), if size == 3 { ENOUGH_OF_THREES } else { ENOUGH }) {
         return None;
     }
@@ -56,9 +56,15 @@ macro_rules! launch_kernel {
 }
 
 impl<T: Real> Forward<'_, T> {
-    pub(super) fn falling(self, gpu: &Gpu, op: &'static str, window: &Window<Nhwc>, plan: Falling) -> Result<()> {
+    pub(super) fn falling(
+        self,
+        gpu: &Gpu,
+        op: &'static str,
+        window: &Window<Nhwc>,
+        divisor: f32,
+        plan: Falling,
+    ) -> Result<()> {
         let _why = Kernels::Falling.because(window);
-        let divisor = self.averages.launch(window).given;
         launch_kernel!(T, (op, "x", gpu), plan, divisor, 0, S, {
             (self.x.gpu::<S>(op, "x")?, self.y.gpu_mut::<S>(op, "y")?)
         })
@@ -67,9 +73,15 @@ impl<T: Real> Forward<'_, T> {
 
 impl<T: Real> Backward<'_, T> {
     /// Where the gradient is written and not added to.
-    pub(super) fn falling(self, gpu: &Gpu, op: &'static str, window: &Window<Nhwc>, plan: Falling) -> Result<()> {
+    pub(super) fn falling(
+        self,
+        gpu: &Gpu,
+        op: &'static str,
+        window: &Window<Nhwc>,
+        divisor: f32,
+        plan: Falling,
+    ) -> Result<()> {
         let _why = Kernels::Falling.because(window);
-        let divisor = self.averages.launch(window).given;
         launch_kernel!(T, (op, "dy", gpu), plan, divisor, 1, S, {
             (self.dy.gpu::<S>(op, "dy")?, self.dx.tensor.gpu_mut::<S>(op, "dx")?)
         })
