@@ -12,7 +12,7 @@ use cuda_std::prelude::*;
 use super::Geometry;
 use super::weights::{Shape, vector};
 use crate::vectors::{FEWER_THREADS, LANES, Lanes, Numbers, Place, Vectors, lanes, put};
-use crate::window::{FEWER_BLOCKS, FEWEST_BLOCKS, Nhwc, Window};
+use crate::window::{FEWEST_BLOCKS, Nhwc, Window};
 
 /// The size, of both axes alike, that there is a kernel for.
 pub const SIZE: u32 = 3;
@@ -20,15 +20,6 @@ pub const SIZE: u32 = 3;
 const VECTOR: u32 = 8;
 /// Bytes of shared memory of a block: of the weights along y and along x.
 pub const SHARED_BYTES: u32 = 2 * VECTOR * 4;
-
-/// Blocks that fit on a multiprocessor, as many as leave each thread the registers it needs.
-const fn blocks<T>(size: usize) -> u32 {
-    match (size_of::<T>(), size) {
-        (4, 3) => FEWER_BLOCKS,
-        (_, 3) => FEWEST_BLOCKS,
-        _ => FEWEST_BLOCKS - 1,
-    }
-}
 
 /// The weights along y and x.
 struct Weights<const SIZE: usize> {
@@ -57,12 +48,10 @@ impl<const SIZE: usize> Weights<SIZE> {
         }
         thread::sync_threads();
         let mut weights = Self { by_y: [0.0; SIZE], by_x: [0.0; SIZE] };
-        unrolled!(I in [0 1 2 3 4] {
-            if I < SIZE {
-                let i = if turned { SIZE - 1 - I } else { I } as u32;
-                // SAFETY: written before the barrier.
-                (weights.by_y[I], weights.by_x[I]) = unsafe { (shared.load(i), shared.load(VECTOR + i)) };
-            }
+        unrolled!(I in [0 1 2] {
+            let i = if turned { SIZE - 1 - I } else { I } as u32;
+            // SAFETY: written before the barrier.
+            (weights.by_y[I], weights.by_x[I]) = unsafe { (shared.load(i), shared.load(VECTOR + i)) };
         });
         weights
     }
@@ -85,7 +74,7 @@ unsafe fn run<T: Lanes, const SIZE: usize>(
     across: impl Fn(&Weights<SIZE>, u32, Vec4<u32>) -> Numbers,
 ) {
     let mut ahead = [Vec4::splat(0); SIZE];
-    unrolled!(R in [0 1 2 3 4] { if R < SIZE { ahead[R] = own(R as u32, place.there); } });
+    unrolled!(R in [0 1 2] { ahead[R] = own(R as u32, place.there); });
     let weights = weights();
     if !place.there {
         return;
@@ -99,23 +88,19 @@ unsafe fn run<T: Lanes, const SIZE: usize>(
     let mut sums = [[0.0; LANES]; SIZE];
     let mut first = 0;
     while first < end {
-        unrolled!(R in [0 1 2 3 4] {
-            if R < SIZE {
-                let row = first + R as u32;
-                let across = across(&weights, row, ahead[R]);
-                ahead[R] = own(row + SIZE as u32, row + (SIZE as u32) < end);
-                unrolled!(I in [0 1 2 3 4] {
-                    if I < SIZE {
-                        let sum = &mut sums[(R + SIZE - I) % SIZE];
-                        *sum = add(*sum, weights.by_y[I], across);
-                    }
-                });
-                // The window whose last row it was.
-                let (whole, done) = (&mut sums[(R + 1) % SIZE], (row + 1).wrapping_sub(SIZE as u32));
-                // SAFETY: the caller's.
-                unsafe { put(to, beta, done < rows, begin.wrapping_add(done.wrapping_mul(line) as usize), *whole) };
-                *whole = [0.0; LANES];
-            }
+        unrolled!(R in [0 1 2] {
+            let row = first + R as u32;
+            let across = across(&weights, row, ahead[R]);
+            ahead[R] = own(row + SIZE as u32, row + (SIZE as u32) < end);
+            unrolled!(I in [0 1 2] {
+                let sum = &mut sums[(R + SIZE - I) % SIZE];
+                *sum = add(*sum, weights.by_y[I], across);
+            });
+            // The window whose last row it was.
+            let (whole, done) = (&mut sums[(R + 1) % SIZE], (row + 1).wrapping_sub(SIZE as u32));
+            // SAFETY: the caller's.
+            unsafe { put(to, beta, done < rows, begin.wrapping_add(done.wrapping_mul(line) as usize), *whole) };
+            *whole = [0.0; LANES];
         });
         first += SIZE as u32;
     }
@@ -129,7 +114,7 @@ unsafe fn run<T: Lanes, const SIZE: usize>(
 /// The parent module's. `from` holds the inputs of `window`, which is of images of one column, of as many channels as there are columns, and
 /// `to` the outputs; both begin at multiples of 16 bytes. `geometry` has windows of that size, `mean` two and `var` `variances`
 /// elements; `vectors` are of runs of the outputs, with the launch's grid and block, and shared memory is [`SHARED_BYTES`].
-#[kernel(max_threads = FEWER_THREADS, min_blocks = blocks::<T>(SIZE), instances(T = [f16, bf16], SIZE = [3]))]
+#[kernel(max_threads = FEWER_THREADS, min_blocks = FEWEST_BLOCKS, instances(T = [f16, bf16], SIZE = [3]))]
 pub unsafe fn gaussian_pool_runs_rows<T: Lanes, const SIZE: usize>(
     from: Global<T>,
     mean: Global<f32>,
