@@ -58,6 +58,13 @@ impl Elements {
         self.nth(thread::block_idx_x() * block + thread::thread_idx_x(), channels)
     }
 
+    /// The channel that the first thread of the block has, of so many, in a launch of blocks of so many.
+    #[device_inline]
+    pub(crate) fn first_channel(&self, block: u32, channels: u32) -> u32 {
+        let number = thread::block_idx_x() * block;
+        number - self.by_channels.divide(number) * channels
+    }
+
     /// The place of that number, if there is one.
     #[device_inline]
     pub(crate) fn nth(&self, number: u32, channels: u32) -> Option<Place> {

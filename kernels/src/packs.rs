@@ -6,7 +6,7 @@ use crate::elements::{Elements, Place};
 use crate::vectors::{LANES, Lanes, Numbers, Words};
 use crate::window::{Nhwc, Window};
 
-/// Threads of a block of kernels by packs.
+/// Threads of a block of most kernels by packs.
 pub const PACKS_BLOCK: u32 = 128;
 /// Packs of a group, at most: few enough that a thread has few weights to compute, and enough that a warp reads whole sectors.
 pub(crate) const MOST_LANES: u32 = 32;
@@ -22,10 +22,10 @@ pub const fn groups(packs: u32) -> [u32; 2] {
     [groups, packs.div_ceil(groups)]
 }
 
-/// This thread's place, if it has one, of groups of so many packs.
+/// This thread's place, if it has one, in blocks of so many threads and groups of so many packs.
 #[device_inline]
-pub(crate) fn place(window: &Window<Nhwc>, elements: Elements, lanes: u32) -> Option<Place> {
-    let place = elements.place(PACKS_BLOCK, lanes)?;
+pub(crate) fn place(window: &Window<Nhwc>, elements: Elements, block: u32, lanes: u32) -> Option<Place> {
+    let place = elements.place(block, lanes)?;
     let place = Place { channel: thread::block_idx_y() * lanes + place.channel, ..place };
     (place.channel < window.channels).then_some(place)
 }
@@ -43,18 +43,33 @@ pub(crate) const fn channels<T>(bytes: usize) -> u32 {
 #[device_inline]
 pub(crate) unsafe fn load<T: Lanes, const BYTES: usize>(x: Global<T>, there: bool, at: usize) -> Words {
     // SAFETY: the caller's.
+    unsafe { load_or::<T, BYTES>(x, there, at, 0) }
+}
+
+/// The same where it is `there`; else words of `outside`.
+///
+/// # Safety
+/// As [`load`].
+#[device_inline]
+pub(crate) unsafe fn load_or<T: Lanes, const BYTES: usize>(
+    x: Global<T>,
+    there: bool,
+    at: usize,
+    outside: u32,
+) -> Words {
+    // SAFETY: the caller's.
     unsafe {
         if BYTES == 2 {
-            return [u32::from(x.cast::<u16>().load_if(there, at, 0)), 0, 0, 0];
+            return [u32::from(x.cast::<u16>().load_if(there, at, outside as u16)), 0, 0, 0];
         }
         let (x, at) = (x.cast::<u32>(), at.wrapping_mul(BYTES / 4));
         match BYTES {
-            4 => [x.load_if(there, at, 0), 0, 0, 0],
+            4 => [x.load_if(there, at, outside), 0, 0, 0],
             8 => {
-                let Vec2 { x, y } = x.load2_if(there, at, Vec2::splat(0));
+                let Vec2 { x, y } = x.load2_if(there, at, Vec2::splat(outside));
                 [x, y, 0, 0]
             }
-            _ => x.load4_if(there, at, Vec4::splat(0)).to_array(),
+            _ => x.load4_if(there, at, Vec4::splat(outside)).to_array(),
         }
     }
 }
@@ -71,7 +86,18 @@ pub(crate) unsafe fn put<T: Lanes, const BYTES: usize>(y: GlobalMut<T>, at: usiz
             let before = load::<T, BYTES>(y.as_global(), true, at);
             value = add::<T, BYTES>(value, beta, T::numbers(before));
         }
-        let [a, b, c, d] = T::words(value);
+        store::<T, BYTES>(y, at, T::words(value));
+    }
+}
+
+/// Stores a pack's words, as many as it has, as pack `at` of `y`.
+///
+/// # Safety
+/// As [`put`].
+#[device_inline]
+pub(crate) unsafe fn store<T: Lanes, const BYTES: usize>(y: GlobalMut<T>, at: usize, [a, b, c, d]: Words) {
+    // SAFETY: the caller's.
+    unsafe {
         if BYTES == 2 {
             return y.cast::<u16>().store(at, a as u16);
         }

@@ -9,11 +9,12 @@
 //! That is any layout's and any size's. Where rows have room in shared memory, row-major images go by [bands](crate::band),
 //! and common windows with the channels last by [patches](crate::patch); of 16 bits, where nothing is to be added to, common
 //! windows go by [fours](crate::patch::quads) or by [octets] of channels. Other windows with the channels last go by
-//! [vectors](crate::vectors) of these.
+//! [vectors](crate::vectors) of these, or where many are over an input by tiles of sums.
 //!
 //! Bound by memory: reads `dy` and one or two bytes for each output, writes each input; windows that overlap meet in the
 //! caches.
 
+mod tiles;
 mod vectors;
 
 use cuda_std::arch::sm_80::{Paired, where_equal_halves};
@@ -29,6 +30,7 @@ use crate::patch::{self, Patches, Shares};
 use crate::window::{
     Covering, FEWER_BLOCKS, FEWEST_BLOCKS, Nchw, Nhwc, Order, Pixel, Position, THREADS, Tiling, Window,
 };
+pub use tiles::*;
 pub use vectors::*;
 
 /// `dx = sum of dy over the outputs whose index names the input + beta * dx`. An index past the window's last position

@@ -11,6 +11,7 @@ use crate::huge::{self, Huge};
 use crate::support::*;
 
 mod case;
+mod channels_last;
 mod errors;
 
 pub fn tests() -> Vec<Trial> {
@@ -29,6 +30,7 @@ pub fn tests() -> Vec<Trial> {
         on_cpu("max_pool::edge_index_types", || index_types(&Device::cpu())),
         on_cpu("max_pool::edge_empty_batch", || empty_batch(&Device::cpu())),
     ];
+    tests.extend(channels_last::tests());
     tests.extend(errors::tests());
     tests.extend(on_each_gpu("max_pool::worked_example", worked_example));
     tests.extend(on_each_gpu("max_pool::matches_cpu::f32", |gpu| match_cpu::<f32>(gpu, &chosen())));

@@ -44,7 +44,7 @@ pub unsafe fn avg_pool_forward_falling<T: Lanes, const BYTES: usize, const SIZE:
     // Backward each gradient by its share: sums of gradients may pass the largest float where those of quotients do not.
     let along_x = if spread != 0 { reciprocal } else { 1.0 };
     let weights = || -> PackWeights { [1.0, along_x].map(|weight| [[weight; LANES]; VECTOR as usize]) };
-    let place = place(&window, elements, lanes);
+    let place = place(&window, elements, PACKS_BLOCK, lanes);
     // SAFETY: the caller's.
     unsafe {
         fall::<T, BYTES, SIZE, 1>(x, y, &window, (place, rows), weights, |sum| {

@@ -77,7 +77,7 @@ pub unsafe fn gaussian_pool_forward_falling_packs<
             fall::<T, BYTES, SIZE, STRIDE>(x, y, &window, (group.place, rows), weights, |sum| sum);
         } else {
             let shape = own_shape([mean, var], variances);
-            let place = place(&window, elements, lanes);
+            let place = place(&window, elements, PACKS_BLOCK, lanes);
             let weights = || alike(weights::<SIZE>(shape, turned));
             fall::<T, BYTES, SIZE, STRIDE>(x, y, &window, (place, rows), weights, |sum| sum);
         }

@@ -70,6 +70,7 @@ pub mod meshes;
 pub mod packs;
 pub mod packs_apiece;
 mod parameters;
+pub mod parameters_falling;
 pub mod patches;
 pub mod planes;
 pub mod positions;

@@ -82,7 +82,7 @@ impl Group {
         (elements, lanes, each): (Elements, u32, u32),
     ) -> Self {
         let pack = thread::block_idx_y() * lanes;
-        let place = place(window, elements, lanes);
+        let place = place(window, elements, PACKS_BLOCK, lanes);
         let own = place.map_or(0, |place| place.channel - pack) * each;
         let (first, count, all) = (pack * each, lanes * each, window.channels * each);
         let shapes = [0, 1].map(|turn| {

@@ -7,7 +7,8 @@
 //! and common windows with the channels last by [patches](crate::patch); of 16 bits common windows go two at once, by
 //! [fours](crate::patch::quads) or by [octets](crate::patch::octets) of channels; windows that share little go by
 //! [pieces](crate::pieces), and those that are a whole small plane by [threads of their own](crate::wholes), large ones of whole rows
-//! of 16 bytes by [chunks](crate::chunks) of these; other windows with the channels last by [vectors](crate::vectors) of these. Backward
+//! of 16 bytes by [chunks](crate::chunks) of these; windows one apart with the channels last, of a known size and where there is much, go down
+//! [strips](crate::falling); other windows with the channels last by [vectors](crate::vectors) of these. Backward
 //! is [`route`](crate::route)'s.
 //!
 //! Maxima are compared as `f32`, and are elements of the input: nothing is rounded.
@@ -21,6 +22,7 @@
 //! promises; indices of type `P` can name its positions.
 
 mod apart;
+mod falling;
 mod large;
 mod meshes;
 mod octets;
@@ -29,6 +31,7 @@ mod vectors;
 
 pub use apart::*;
 use cuda_std::prelude::*;
+pub use falling::*;
 pub use large::*;
 pub use meshes::*;
 pub use octets::*;

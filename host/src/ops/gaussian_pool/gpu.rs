@@ -19,6 +19,7 @@ mod matrices;
 mod meshes;
 mod packs;
 mod packs_apiece;
+mod parameters_falling;
 mod patches;
 mod planes;
 mod positions;
@@ -221,6 +222,9 @@ impl<T: Real> OnGpu for Backward<'_, T> {
         let row_major = if parameters { None } else { row_major::backward(gpu, plan, &geometry, T::DTYPE, writes) };
         if writes && let Some(falling) = falling_packs::backward(gpu, plan, &geometry, T::DTYPE) {
             return self.falling_packs(gpu, falling);
+        }
+        if let Some(parameters_falling) = self.plan_parameters_falling(gpu, &geometry) {
+            return self.parameters_falling(gpu, geometry, parameters_falling);
         }
         if !parameters && !row_major.as_ref().is_some_and(RowMajorPlan::is_much) {
             if let Some(flat) = flat::backward(gpu, plan, &geometry, T::DTYPE) {

@@ -1,3 +1,5 @@
+mod falling;
+
 use cuda_std::launch::{DeviceMemory, Launch, LaunchDims};
 use kernels::band::any::Lines;
 use kernels::band::{BandLaunch, Bands};
@@ -32,10 +34,7 @@ impl<T: Real> OnGpu for Forward<'_, T> {
             for_half!(T as S, {
                 for_padded!(window, Quads::new(&window) => SIZE: usize, PADDING, (quads, blocks), {
                     let (x, y) = (self.x.gpu::<S>(OP, "x")?, self.y.gpu_mut::<S>(OP, "y")?);
-                    let indices: Option<&mut dyn DeviceMemory<u8>> = match self.indices {
-                        Some(Indices::U8(indices)) => Some(indices.gpu_mut::<u8>(OP, "indices")?),
-                        _ => None,
-                    };
+                    let indices = one_byte(self.indices, OP)?;
                     let _why = Kernels::Quads.because(&window);
                     let forward = MaxPoolForwardQuads::<S, SIZE, PADDING> { x, y, indices, window, quads };
                     // SAFETY: as `any_window`'s; the geometry fits.
@@ -45,13 +44,13 @@ impl<T: Real> OnGpu for Forward<'_, T> {
         }
         if self.windows.layout == Layout::ChannelsLast && !matches!(self.indices, Some(Indices::U16(_))) {
             let window = self.windows.launch::<Nhwc>(OP)?;
+            if let Some(falling) = falling::launch(gpu, window, T::DTYPE) {
+                return self.falling(gpu, OP, &window, falling);
+            }
             for_half!(T as S, {
                 for_padded!(window, Patches::of_output_octets(&window) => SIZE: usize, PADDING, (patches, grid, block), {
                     let (x, y) = (self.x.gpu::<S>(OP, "x")?, self.y.gpu_mut::<S>(OP, "y")?);
-                    let indices: Option<&mut dyn DeviceMemory<u8>> = match self.indices {
-                        Some(Indices::U8(indices)) => Some(indices.gpu_mut::<u8>(OP, "indices")?),
-                        _ => None,
-                    };
+                    let indices = one_byte(self.indices, OP)?;
                     let _why = Kernels::Octets.because(&window);
                     let forward = MaxPoolForwardOctets::<S, SIZE, PADDING> { x, y, indices, window, patches };
                     // SAFETY: as `any_window`'s; the geometry fits.
@@ -132,6 +131,17 @@ impl<T: Real> OnGpu for Forward<'_, T> {
                 any_window::<S, L, u8>(gpu, x, y, indices, window)
             })
         })
+    }
+}
+
+/// Indices of one byte, if any are asked for.
+fn one_byte<'a>(
+    indices: Option<&'a mut Indices>,
+    op: &'static str,
+) -> Result<Option<&'a mut (dyn DeviceMemory<u8> + 'a)>> {
+    match indices {
+        Some(Indices::U8(indices)) => Ok(Some(indices.gpu_mut::<u8>(op, "indices")?)),
+        _ => Ok(None),
     }
 }
 

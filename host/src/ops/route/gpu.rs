@@ -1,3 +1,5 @@
+mod tiles;
+
 use cuda_std::launch::LaunchDims;
 use kernels::band::Block;
 use kernels::band::any::Phases;
@@ -87,6 +89,9 @@ impl<T: Real> OnGpu for Backward<'_, T> {
                             // SAFETY: as below; the geometry fits.
                             return unsafe { gpu.launch(LaunchDims::new(grid, block), route) };
                         });
+                        if let Some(plan) = tiles::launch(gpu, window, T::DTYPE) {
+                            return self.tiles(gpu, indices, &window, plan);
+                        }
                     }
                 }
                 let covering = Covering::new(&window);

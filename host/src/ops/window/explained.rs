@@ -47,6 +47,8 @@ pub(crate) enum Kernels {
     Below,
     /// By packs of channels down strips of two columns.
     Falling,
+    /// By tiles of inputs, whose gradients are added up in shared memory.
+    Tiles,
     /// An element a thread, for any layout and any size.
     General,
 }
@@ -104,6 +106,9 @@ impl Kernels {
                 }
                 Self::Falling => {
                     "by packs of channels down strips of two columns, of a size compiled in: windows are one apart"
+                }
+                Self::Tiles => {
+                    "by tiles of inputs, whose gradients are added up in shared memory: windows overlap, and have few positions"
                 }
                 Self::General if L::CHANNELS_LAST => {
                     "an element a thread: channels are not whole vectors of 16 bytes, or windows dilated"

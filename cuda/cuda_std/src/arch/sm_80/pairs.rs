@@ -16,6 +16,9 @@ pub trait Paired: Storage {
     /// Instructions).
     fn sum(a: u32, b: u32) -> u32;
 
+    /// Of each two numbers the greater, or NaN if one is. PTX: `max.NaN.f16x2` or `.bf16x2`.
+    fn maximum(a: u32, b: u32) -> u32;
+
     /// Of each number the greater of it and +0; NaN of NaN. PTX: `fma.rn.relu.f16x2` or `.bf16x2`, by 1.
     fn rectified(pair: u32) -> u32;
 
@@ -45,7 +48,7 @@ fn greater_of<T: Paired>(a: u32, b: u32) -> u32 {
 }
 
 macro_rules! paired {
-    ($($t:ty, $sum:literal, $rectified:literal, $greater:literal, $cfg:meta;)*) => {$(
+    ($($t:ty, $sum:literal, $maximum:literal, $rectified:literal, $greater:literal, $cfg:meta;)*) => {$(
         impl Paired for $t {
             #[inline(always)]
             fn split(pair: u32) -> [f32; 2] {
@@ -73,6 +76,25 @@ macro_rules! paired {
                 {
                     let (a, b) = (Self::split(a), Self::split(b));
                     Self::join([a[0] + b[0], a[1] + b[1]])
+                }
+            }
+
+            #[inline(always)]
+            fn maximum(a: u32, b: u32) -> u32 {
+                #[cfg(target_arch = "nvptx64")]
+                {
+                    let maximum: u32;
+                    // SAFETY: arithmetic.
+                    unsafe {
+                        core::arch::asm!($maximum, maximum = out(reg32) maximum, a = in(reg32) a, b = in(reg32) b,
+                            options(pure, nomem, nostack, preserves_flags));
+                    }
+                    maximum
+                }
+                #[cfg(not(target_arch = "nvptx64"))]
+                {
+                    let (a, b) = (Self::split(a), Self::split(b));
+                    Self::join([0, 1].map(|which| crate::float::maximum(a[which], b[which])))
                 }
             }
 
@@ -115,10 +137,10 @@ macro_rules! paired {
     )*};
 }
 paired! {
-    f16, "add.rn.f16x2 {sum}, {a}, {b};",
+    f16, "add.rn.f16x2 {sum}, {a}, {b};", "max.NaN.f16x2 {maximum}, {a}, {b};",
         "{{ .reg .b32 one, zero; mov.b32 one, 0x3c003c00; mov.b32 zero, 0; fma.rn.relu.f16x2 {rectified}, {pair}, one, zero; }}",
         "set.gt.u32.f16x2", target_arch = "nvptx64";
-    bf16, "{{ .reg .b32 one; mov.b32 one, 0x3f803f80; fma.rn.bf16x2 {sum}, {a}, one, {b}; }}",
+    bf16, "{{ .reg .b32 one; mov.b32 one, 0x3f803f80; fma.rn.bf16x2 {sum}, {a}, one, {b}; }}", "max.NaN.bf16x2 {maximum}, {a}, {b};",
         "{{ .reg .b32 one, zero; mov.b32 one, 0x3f803f80; mov.b32 zero, 0; fma.rn.relu.bf16x2 {rectified}, {pair}, one, zero; }}",
         "set.gt.u32.bf16x2", all(target_arch = "nvptx64", target_feature = "sm_90");
 }
@@ -161,6 +183,8 @@ mod tests {
                 assert_eq!(T::sum(x, y), word([sum; 2]), "{a} {b}");
                 let rectified = [a, b].map(|number| from(if number.is_nan() { number } else { number.max(0.0) + 0.0 }));
                 assert_eq!(T::rectified(x), word(rectified), "{a} {b}");
+                let maximum = if a.is_nan() || a > b || (a == b && a.is_sign_positive()) { a } else { b };
+                assert_eq!(T::maximum(x, y), word([from(maximum); 2]), "{a} {b}");
             }
         }
     }

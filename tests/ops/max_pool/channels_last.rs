@@ -1,0 +1,80 @@
+//! Windows that kernels take with the channels last alone.
+
+use ferrolayer::ops::Window;
+use ferrolayer::ops::max_pool;
+use ferrolayer::{Device, Layout, Real, Tensor, bf16, f16};
+
+use super::{Case, matches_cpu, positions};
+use crate::support::*;
+
+fn case(shape: [usize; 4], size: usize, padding: usize) -> Case {
+    Case::new(shape, Window::new([size; 2]).stride([1, 1]).padding([padding; 2]))
+}
+
+/// As many outputs as go down strips on the emulated grid: packs of each number of bytes, odd numbers of columns and of rows, windows that reach outside, and
+/// such whose channels are no packs.
+fn falling() -> [Case; 13] {
+    [
+        case([2, 12, 13, 14], 3, 1),
+        case([3, 6, 14, 15], 3, 0),
+        case([5, 3, 15, 13], 3, 1),
+        case([2, 12, 11, 12], 5, 2),
+        case([4, 6, 14, 14], 5, 0),
+        case([6, 3, 13, 14], 5, 1),
+        case([2, 12, 12, 11], 7, 3),
+        case([4, 6, 13, 15], 7, 2),
+        case([2, 12, 11, 10], 9, 4),
+        case([4, 6, 17, 19], 9, 1),
+        case([2, 12, 9, 11], 13, 6),
+        case([2, 7, 23, 22], 13, 3),
+        case([1, 300, 3, 5], 3, 1),
+    ]
+}
+
+/// The same on a real GPU.
+fn falling_much() -> [Case; 10] {
+    [
+        case([24, 64, 47, 46], 3, 1),
+        case([32, 62, 35, 36], 3, 0),
+        case([36, 63, 34, 33], 3, 1),
+        case([8, 64, 47, 46], 5, 2),
+        case([16, 62, 38, 37], 5, 0),
+        case([8, 64, 47, 46], 7, 3),
+        case([16, 62, 36, 35], 7, 2),
+        case([8, 64, 47, 46], 9, 4),
+        case([16, 62, 36, 35], 9, 3),
+        case([16, 62, 36, 35], 13, 6),
+    ]
+}
+
+fn match_cpu<T: Real>(gpu: &Device, cases: &[Case]) -> Outcome {
+    for case in cases {
+        matches_cpu::<T>(gpu, case, Layout::ChannelsLast)?;
+        finds_the_first_of_infinities::<T>(gpu, case)?;
+    }
+    Ok(())
+}
+
+/// Where all of a window is minus infinity, the first position in the image is the maximum's, and no padding.
+fn finds_the_first_of_infinities<T: Real>(gpu: &Device, case: &Case) -> Outcome {
+    let numbers = normal::<f64>(5, case.shape.iter().product());
+    let values: Vec<T> = numbers.iter().map(|&v| T::of(if v < 2.0 { f64::NEG_INFINITY } else { v })).collect();
+    let x = Tensor::from_slice(&Device::cpu(), &case.shape, &values)?.to_layout(Layout::ChannelsLast)?;
+    let expected = max_pool::forward(&x, &case.window)?;
+    let got = max_pool::forward(&x.to(gpu)?, &case.window)?;
+    assert_same_bits(&format!("y of infinities, {case:?}"), &got.y, &expected.y)?;
+    assert!(positions(&got.indices)? == positions(&expected.indices)?, "indices of infinities, {case:?}");
+    Ok(())
+}
+
+pub(super) fn tests() -> Vec<Trial> {
+    let mut tests = vec![
+        on_real_gpu("max_pool::falling_much::f32", |gpu| match_cpu::<f32>(gpu, &falling_much())),
+        on_real_gpu("max_pool::falling_much::f16", |gpu| match_cpu::<f16>(gpu, &falling_much())),
+        on_real_gpu("max_pool::falling_much::bf16", |gpu| match_cpu::<bf16>(gpu, &falling_much())),
+    ];
+    tests.extend(on_each_gpu("max_pool::falling::f32", |gpu| match_cpu::<f32>(gpu, &falling())));
+    tests.extend(on_each_gpu("max_pool::falling::f16", |gpu| match_cpu::<f16>(gpu, &falling())));
+    tests.extend(on_each_gpu("max_pool::falling::bf16", |gpu| match_cpu::<bf16>(gpu, &falling())));
+    tests
+}
