@@ -6,18 +6,20 @@ use kernels::route::{BATCH, RouteBackwardTiles, TILES_BLOCK, Tiles};
 use kernels::window::{Nhwc, Window};
 
 use super::super::Backward;
-use crate::device::{Gpu, HALF, SHARED_WITHOUT_ASKING, no_kernel};
+use crate::device::{Gpu, HALF, no_kernel};
 use crate::ops::window::{Kernels, elements, is_much, of_packs};
 use crate::{DType, Real, Result, bf16, f16};
 
 /// Waves of blocks of which strips are tried, at most.
 const MOST_WAVES: u64 = 4;
-/// Shared memory of a multiprocessor, and what a block takes of it besides its own; and blocks of a multiprocessor, at most.
+/// Shared memory of a multiprocessor, and what a block takes of it besides its own.
 const SHARED: u32 = 227 << 10;
 const OF_BLOCK: u32 = 1 << 10;
+/// Blocks of a multiprocessor, at least and at most: with fewer warps most of the time is spent waiting.
+const FEWEST_BLOCKS: u32 = 6;
 const MOST_BLOCKS: u32 = 16;
-/// Blocks of a multiprocessor with which half of the time is spent waiting, measured on an H200.
-const WAITING: u32 = 6;
+/// Blocks of a multiprocessor with which half of the time is spent waiting, by what took the least time on an H200.
+const WAITING: u32 = 4;
 /// Widths of tiles that are tried, at most.
 const MOST_TRIED: usize = 24;
 /// Inputs, each as often as windows are over it, from which on this kernel takes less time than others, measured on an H200 (docs/perf/log.md).
@@ -59,7 +61,7 @@ pub(super) fn launch(gpu: &Gpu, window: Window<Nhwc>, dtype: DType) -> Option<Ti
     let of_columns = u64::from(window.planes) * u64::from(lanes) * u64::from(groups);
     let (columns, rows, _) = (1..=window.input[1])
         .map(|across| (across, window.input[1].div_ceil(across)))
-        .filter(|&(_, columns)| of_column * columns <= SHARED_WITHOUT_ASKING)
+        .filter(|&(_, columns)| blocks_of(columns) >= FEWEST_BLOCKS)
         .take(MOST_TRIED)
         .map(|(across, columns)| {
             let blocks = blocks_of(columns);
