@@ -12,7 +12,7 @@
 //! Launch: as [`falling_packs`](super::falling_packs)'. A block leaves four sums, or four for each channel of its group; another kernel adds these up. The
 //! input's gradient is another pass's.
 //!
-//! Bound by instructions, suspected: with the input's gradient 0.24 to 0.64 of the copy rate on an H200 (docs/perf).
+//! Bound by instructions, suspected: with the input's gradient on 64×64×112×112 0.32 to 0.63 of the copy rate in f32 on an H200, 0.17 to 0.45 in 16 bits.
 
 use cuda_std::prelude::*;
 

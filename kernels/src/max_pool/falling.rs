@@ -205,7 +205,7 @@ fn or<T: Compared, const BYTES: usize>(this: Row, that: Row) -> Row {
 /// four comparisons. Positions are counted in the strip, along y from its first row on, and in a window once it is done. Comparisons see numbers only: a
 /// strip with a NaN is gone over again.
 ///
-/// Bound by memory of 3×3 windows (on 64×64×112×112 0.86 of the copy rate in f32 on an H200, 0.80 in 16 bits), of larger ones by instructions, suspected (5×5
+/// Bound by memory of 3×3 windows (on 64×64×112×112 0.86 of the copy rate in f32 on an H200, 0.84 in 16 bits), of larger ones by instructions, suspected (5×5
 /// 0.69, 7×7 0.62; 9×9 and 13×13 of 64×256×28×28 0.42 to 0.45 and 0.25).
 ///
 /// # Safety
