@@ -232,6 +232,24 @@ pub fn by_vectors() -> Vec<([usize; 4], Window)> {
     ])
 }
 
+/// Shapes and windows one apart that go down strips on the emulated grid: packs of each number of bytes, odd numbers of columns and of rows, windows that
+/// reach outside, and more channels than a group of packs has.
+pub fn down_strips() -> [([usize; 4], Window); 10] {
+    let window = |size, padding| Window::new([size; 2]).stride([1; 2]).padding([padding; 2]);
+    [
+        ([2, 12, 13, 14], window(3, 1)),
+        ([3, 6, 14, 15], window(3, 0)),
+        ([5, 3, 15, 13], window(3, 1)),
+        ([2, 12, 11, 12], window(5, 2)),
+        ([4, 6, 14, 14], window(5, 0)),
+        ([6, 3, 13, 14], window(5, 1)),
+        ([2, 12, 12, 11], window(7, 3)),
+        ([4, 6, 13, 15], window(7, 2)),
+        ([7, 3, 16, 17], window(7, 0)),
+        ([1, 300, 3, 5], window(3, 1)),
+    ]
+}
+
 /// Of these what a sanitizer follows in seconds, where there is one: what is larger has more blocks, but no other barriers.
 fn followed(mut cases: Vec<([usize; 4], Window)>) -> Vec<([usize; 4], Window)> {
     cases.retain(|(shape, _)| !SANITIZED || shape.iter().product::<usize>() <= 5_000);

@@ -15,20 +15,9 @@ fn below() -> [Case; 2] {
     [case([8, 31, 24, 25], 3, 1), case([12, 7, 40, 41], 20, 10)]
 }
 
-/// As many outputs as go down strips on the emulated grid: packs of each number of bytes, odd numbers of columns and of rows, and windows that reach outside.
-fn falling() -> [Case; 10] {
-    [
-        case([2, 12, 13, 14], 3, 1),
-        case([3, 6, 14, 15], 3, 0),
-        case([5, 3, 15, 13], 3, 1),
-        case([2, 12, 11, 12], 5, 2),
-        case([4, 6, 14, 14], 5, 0),
-        case([6, 3, 13, 14], 5, 1),
-        case([2, 12, 12, 11], 7, 3),
-        case([4, 6, 13, 15], 7, 2),
-        case([7, 3, 16, 17], 7, 0),
-        case([1, 300, 3, 5], 3, 1),
-    ]
+/// As many outputs as go down strips on the emulated grid.
+fn falling() -> Vec<Case> {
+    down_strips().into_iter().map(|(shape, window)| Case { shape, window }).collect()
 }
 
 /// The same on a real GPU.
