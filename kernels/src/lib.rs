@@ -22,6 +22,7 @@ macro_rules! unrolled {
     };
 }
 
+pub mod abreast;
 pub mod adam;
 pub mod add2;
 pub mod avg_pool;

@@ -9,11 +9,12 @@
 //! That is any layout's and any size's. Where rows have room in shared memory, row-major images go by [bands](crate::band),
 //! and common windows with the channels last by [patches](crate::patch); of 16 bits, where nothing is to be added to, common
 //! windows go by [fours](crate::patch::quads) or by [octets] of channels. Other windows with the channels last go by
-//! [vectors](crate::vectors) of these, or where many are over an input by tiles of sums.
+//! [vectors](crate::vectors) of these, or where many are over an input by tiles of sums, for which row-major planes go [abreast](crate::abreast).
 //!
 //! Bound by memory: reads `dy` and one or two bytes for each output, writes each input; windows that overlap meet in the
 //! caches.
 
+mod abreast;
 mod tiles;
 mod vectors;
 
@@ -30,6 +31,7 @@ use crate::patch::{self, Patches, Shares};
 use crate::window::{
     Covering, FEWER_BLOCKS, FEWEST_BLOCKS, Nchw, Nhwc, Order, Pixel, Position, THREADS, Tiling, Window,
 };
+pub use abreast::*;
 pub use tiles::*;
 pub use vectors::*;
 

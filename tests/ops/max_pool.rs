@@ -10,9 +10,11 @@ use self::case::{chosen, large};
 use crate::huge::{self, Huge};
 use crate::support::*;
 
+mod abreast;
 mod case;
 mod channels_last;
 mod errors;
+mod infinities;
 
 pub fn tests() -> Vec<Trial> {
     let mut tests = vec![
@@ -30,7 +32,9 @@ pub fn tests() -> Vec<Trial> {
         on_cpu("max_pool::edge_index_types", || index_types(&Device::cpu())),
         on_cpu("max_pool::edge_empty_batch", || empty_batch(&Device::cpu())),
     ];
+    tests.extend(abreast::tests());
     tests.extend(channels_last::tests());
+    tests.extend(infinities::tests());
     tests.extend(errors::tests());
     tests.extend(on_each_gpu("max_pool::worked_example", worked_example));
     tests.extend(on_each_gpu("max_pool::matches_cpu::f32", |gpu| match_cpu::<f32>(gpu, &chosen())));

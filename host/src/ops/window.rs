@@ -1,5 +1,6 @@
 //! The window that pooling ops slide over an image, with PyTorch's rules for sizes and edges.
 
+mod abreast;
 mod choices;
 mod explained;
 mod falling;
@@ -12,6 +13,7 @@ use std::ops::Range;
 use crate::{Element, Error, Layout, Result, Tensor, check};
 use kernels::window::{Nchw, Nhwc, Order};
 
+pub(crate) use abreast::{Lying, Row};
 pub(crate) use choices::{Choice, FEW_AVERAGED, FEW_PICKED, apart, elements, is_little, is_little_backward};
 pub(crate) use explained::Kernels;
 pub(crate) use falling::{Falling, is_much, of_packs, turned};

@@ -2,9 +2,12 @@
 
 #![allow(clippy::redundant_comparisons, reason = "indices that unrolling makes constants, compared with the same size")]
 
+use core::marker::PhantomData;
+
 use cuda_std::arch::sm_80::Paired;
 use cuda_std::prelude::*;
 
+use super::doubling::{Doubling, Found};
 use super::{any_window, store};
 use crate::elements::{Elements, Place};
 use crate::falling::{COLUMNS, Rows, ahead, wide};
@@ -33,7 +36,7 @@ pub const fn falling_blocks(bytes: usize, size: usize) -> u32 {
 /// The greatest elements of a word, and where they are in as many parts of another.
 type Greatest = (u32, u32);
 /// Those of a pack's words, of each of a thread's columns.
-type Row = [[Greatest; WORDS]; COLUMNS as usize];
+struct Row<T, const BYTES: usize>([[Greatest; WORDS]; COLUMNS as usize], PhantomData<T>);
 
 /// What is compared by words, of one element or of two.
 pub trait Compared: Lanes {
@@ -110,6 +113,26 @@ macro_rules! halves {
 }
 halves!(f16 bf16);
 
+impl<T, const BYTES: usize> Clone for Row<T, BYTES> {
+    #[device_inline]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T, const BYTES: usize> Copy for Row<T, BYTES> {}
+
+impl<T: Compared, const BYTES: usize> Found for Row<T, BYTES> {
+    #[device_inline]
+    fn or(self, later: Self) -> Self {
+        let mut found = self.0;
+        unrolled!(C in [0 1] { unrolled!(W in [0 1] { if W < BYTES / 4 {
+            found[C][W] = T::or_greater(self.0[C][W], later.0[C][W]);
+        } }); });
+        Self(found, PhantomData)
+    }
+}
+
 /// What a thread goes through.
 struct Strip<T, const BYTES: usize, const SIZE: usize> {
     inputs: Rows<T, BYTES, SIZE, 1, MOST_WIDE>,
@@ -121,11 +144,7 @@ struct Strip<T, const BYTES: usize, const SIZE: usize> {
     beside: u32,
     /// NaN where one was among the inputs.
     nan: u32,
-    /// Of one, two, four and eight rows, those that windows to come are made of; the last first.
-    ones: Row,
-    twos: [Row; 2],
-    fours: [Row; 4],
-    eights: [Row; 5],
+    below: Doubling<Row<T, BYTES>>,
 }
 
 impl<T: Compared, const BYTES: usize, const SIZE: usize> Strip<T, BYTES, SIZE> {
@@ -134,7 +153,7 @@ impl<T: Compared, const BYTES: usize, const SIZE: usize> Strip<T, BYTES, SIZE> {
     /// # Safety
     /// The kernel's.
     #[device_inline]
-    unsafe fn row(&mut self) -> Row {
+    unsafe fn row(&mut self) -> Row<T, BYTES> {
         let ahead = ahead(SIZE);
         let packs = self.coming[0];
         unrolled!(A in [0 1] { if A + 1 < ahead { self.coming[A] = self.coming[A + 1]; } });
@@ -157,45 +176,8 @@ impl<T: Compared, const BYTES: usize, const SIZE: usize> Strip<T, BYTES, SIZE> {
             found[0][W] = (first.0, first.1 + down);
             found[1][W] = (second.0, second.1 + down);
         } });
-        found
+        Row(found, PhantomData)
     }
-
-    /// The greatest of the windows that end with the next row of inputs.
-    ///
-    /// # Safety
-    /// The kernel's.
-    #[device_inline]
-    unsafe fn windows(&mut self) -> Row {
-        // SAFETY: the caller's.
-        let one = unsafe { self.row() };
-        let two = or::<T, BYTES>(self.ones, one);
-        let mut windows = or::<T, BYTES>(self.twos[0], two);
-        if SIZE >= 5 {
-            let four = or::<T, BYTES>(self.twos[1], two);
-            windows = or::<T, BYTES>(self.fours[if SIZE == 5 { 0 } else { 2 }], four);
-            if SIZE >= 9 {
-                let eight = or::<T, BYTES>(self.fours[3], four);
-                windows = or::<T, BYTES>(self.eights[if SIZE == 9 { 0 } else { 4 }], eight);
-                let [a, b, c, d, _] = self.eights;
-                self.eights = [eight, a, b, c, d];
-            }
-            let [a, b, c, _] = self.fours;
-            self.fours = [four, a, b, c];
-        }
-        self.twos = [two, self.twos[0]];
-        self.ones = one;
-        windows
-    }
-}
-
-/// Of each element the first unless the other, which comes after it, is greater.
-#[device_inline]
-fn or<T: Compared, const BYTES: usize>(this: Row, that: Row) -> Row {
-    let mut found = this;
-    unrolled!(C in [0 1] { unrolled!(W in [0 1] { if W < BYTES / 4 {
-        found[C][W] = T::or_greater(this[C][W], that[C][W]);
-    } }); });
-    found
 }
 
 /// As [`max_pool_forward`](super::max_pool_forward), of windows one apart of 3×3 to 13×13 positions, by packs of 4 or 8 bytes of channels [down strips of
@@ -239,7 +221,6 @@ pub unsafe fn max_pool_forward_falling<T: Compared, const BYTES: usize, const SI
     // SAFETY: the caller's.
     let inputs = unsafe { Rows::new(x, &window, (Some(place), rows), outside) };
     let [above, beside] = [(0, row), (1, column)].map(|(axis, output)| window.padding[axis].saturating_sub(output));
-    let none = [[(outside, 0); WORDS]; COLUMNS as usize];
     let mut strip = Strip::<T, BYTES, SIZE> {
         inputs,
         coming: [[[0; 4]; MOST_WIDE]; MOST_AHEAD],
@@ -247,10 +228,7 @@ pub unsafe fn max_pool_forward_falling<T: Compared, const BYTES: usize, const SI
         above,
         beside,
         nan: outside,
-        ones: none,
-        twos: [none; 2],
-        fours: [none; 4],
-        eights: [none; 5],
+        below: Doubling::new(Row([[(outside, 0); WORDS]; COLUMNS as usize], PhantomData)),
     };
     // SAFETY: likewise.
     unrolled!(I in [0 1 2] { if I < ahead(SIZE) { strip.coming[I] = unsafe { strip.inputs.load() }; } });
@@ -266,7 +244,8 @@ pub unsafe fn max_pool_forward_falling<T: Compared, const BYTES: usize, const SI
     let mut to = row.wrapping_add(output).wrapping_mul(line).wrapping_add(column * pixel + channel);
     while (output as i32) < rows as i32 {
         // SAFETY: likewise.
-        let found = unsafe { strip.windows() };
+        let row = unsafe { strip.row() };
+        let Row(found, _) = strip.below.next::<SIZE>(row);
         // As a number without a sign those above are none of the strip's.
         if output < rows {
             unrolled!(C in [0 1] { if C == 0 || both {

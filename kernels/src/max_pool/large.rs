@@ -64,7 +64,10 @@ pub unsafe fn max_pool_forward_columns<T: Storage, P: Position, const STRIDE: us
             };
             let put = |row: u32, maximum: Maximum| {
                 let top = (row * window.stride[0]).wrapping_sub(window.padding[0]);
+                // Where all is minus infinity, the first row in the image, and none above it.
+                let first = 0_u32.wrapping_sub(top).cast_signed();
                 let i = maximum.position.wrapping_sub(top).cast_signed();
+                let i = if i > first { i } else { first };
                 let i = if i > 0 { i.cast_unsigned() } else { 0 };
                 let at = (part.plane * lines + row - span.rows[0]) * width + column;
                 values.store(at, if inside { maximum.value } else { f32::NEG_INFINITY });

@@ -7,8 +7,8 @@
 //! and common windows with the channels last by [patches](crate::patch); of 16 bits common windows go two at once, by
 //! [fours](crate::patch::quads) or by [octets](crate::patch::octets) of channels; windows that share little go by
 //! [pieces](crate::pieces), and those that are a whole small plane by [threads of their own](crate::wholes), large ones of whole rows
-//! of 16 bytes by [chunks](crate::chunks) of these; windows one apart with the channels last, of a known size and where there is much, go down
-//! [strips](crate::falling); other windows with the channels last by [vectors](crate::vectors) of these. Backward
+//! of 16 bytes by [chunks](crate::chunks) of these; windows one apart of a known size, where there is much, go down
+//! [strips](crate::falling) with the channels last, and over [planes abreast](crate::abreast) where these are row-major; other windows with the channels last by [vectors](crate::vectors) of these. Backward
 //! is [`route`](crate::route)'s.
 //!
 //! Maxima are compared as `f32`, and are elements of the input: nothing is rounded.
@@ -21,20 +21,25 @@
 //! many of `window.output`; `tiling` is over the outputs, and the launch has its grid and block; `window` keeps its
 //! promises; indices of type `P` can name its positions.
 
+mod abreast;
 mod apart;
+mod doubling;
 mod falling;
 mod large;
 mod meshes;
 mod octets;
+mod ranked;
 mod small;
 mod vectors;
 
+pub use abreast::*;
 pub use apart::*;
 use cuda_std::prelude::*;
 pub use falling::*;
 pub use large::*;
 pub use meshes::*;
 pub use octets::*;
+pub use ranked::{MOST_POSITIONS, Ranked};
 pub use small::*;
 pub use vectors::*;
 

@@ -1,10 +1,9 @@
 //! Windows that kernels take with the channels last alone.
 
 use ferrolayer::ops::Window;
-use ferrolayer::ops::max_pool;
-use ferrolayer::{Device, Layout, Real, Tensor, bf16, f16};
+use ferrolayer::{Device, Layout, Real, bf16, f16};
 
-use super::{Case, matches_cpu, positions};
+use super::{Case, infinities, matches_cpu};
 use crate::support::*;
 
 fn case(shape: [usize; 4], size: usize, padding: usize) -> Case {
@@ -52,20 +51,8 @@ fn tiles_much() -> [Case; 3] {
 fn match_cpu<T: Real>(gpu: &Device, cases: &[Case]) -> Outcome {
     for case in cases {
         matches_cpu::<T>(gpu, case, Layout::ChannelsLast)?;
-        finds_the_first_of_infinities::<T>(gpu, case)?;
+        infinities::finds_the_first::<T>(gpu, case, Layout::ChannelsLast)?;
     }
-    Ok(())
-}
-
-/// Where all of a window is minus infinity, the first position in the image is the maximum's, and no padding.
-fn finds_the_first_of_infinities<T: Real>(gpu: &Device, case: &Case) -> Outcome {
-    let numbers = normal::<f64>(5, case.shape.iter().product());
-    let values: Vec<T> = numbers.iter().map(|&v| T::of(if v < 2.0 { f64::NEG_INFINITY } else { v })).collect();
-    let x = Tensor::from_slice(&Device::cpu(), &case.shape, &values)?.to_layout(Layout::ChannelsLast)?;
-    let expected = max_pool::forward(&x, &case.window)?;
-    let got = max_pool::forward(&x.to(gpu)?, &case.window)?;
-    assert_same_bits(&format!("y of infinities, {case:?}"), &got.y, &expected.y)?;
-    assert!(positions(&got.indices)? == positions(&expected.indices)?, "indices of infinities, {case:?}");
     Ok(())
 }
 

@@ -1,3 +1,4 @@
+mod abreast;
 mod falling;
 
 use cuda_std::launch::{DeviceMemory, Launch, LaunchDims};
@@ -41,6 +42,9 @@ impl<T: Real> OnGpu for Forward<'_, T> {
                     return unsafe { gpu.launch(LaunchDims::new(blocks, quads::BLOCK), forward) };
                 });
             });
+            if let Some(plan) = abreast::launch(gpu, &window, T::DTYPE) {
+                return self.abreast(gpu, OP, window, plan);
+            }
         }
         if self.windows.layout == Layout::ChannelsLast && !matches!(self.indices, Some(Indices::U16(_))) {
             let window = self.windows.launch::<Nhwc>(OP)?;

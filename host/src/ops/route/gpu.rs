@@ -1,3 +1,4 @@
+mod abreast;
 mod tiles;
 
 use cuda_std::launch::LaunchDims;
@@ -81,6 +82,9 @@ impl<T: Real> OnGpu for Backward<'_, T> {
                             // SAFETY: as below; the window is such.
                             return unsafe { gpu.launch(band_dims(launch), route) };
                         });
+                        if let Some(plan) = abreast::launch(gpu, &window) {
+                            return self.abreast(gpu, indices, window, plan);
+                        }
                     }
                     if let Some(window) = channels_last(&window) {
                         for_padded!(window, Patches::of_inputs(&window) => SIZE: u32, PADDING, (patches, grid, block), {

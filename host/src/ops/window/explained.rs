@@ -49,6 +49,8 @@ pub(crate) enum Kernels {
     Falling,
     /// By tiles of inputs, whose gradients are added up in shared memory.
     Tiles,
+    /// By warps that go down several planes abreast.
+    Abreast,
     /// An element a thread, for any layout and any size.
     General,
 }
@@ -109,6 +111,9 @@ impl Kernels {
                 }
                 Self::Tiles => {
                     "by tiles of inputs, whose gradients are added up in shared memory: windows overlap, and have few positions"
+                }
+                Self::Abreast => {
+                    "a warp down the rows of several planes abreast, a run of columns a lane: windows overlap"
                 }
                 Self::General if L::CHANNELS_LAST => {
                     "an element a thread: channels are not whole vectors of 16 bytes, or windows dilated"
