@@ -33,6 +33,8 @@ fn abreast() -> Vec<Case> {
         case([1, 4, 23, 31], [7, 4], [3, 1], [3, 2]),
         case([1, 2, 12, 260], [4, 6], [2, 3], [0, 3]),
         case([2, 3, 16, 33], [2, 15], [1, 4], [1, 7]),
+        // Windows that no two are of, as far apart as two numbers whose product has more than 32 bits.
+        case([2, 3, 16, 33], [3, 3], [1 << 16; 2], [0, 0]),
         Case::new([2, 3, 19, 22], Window::new([5, 5]).stride([3, 3]).padding([1, 1]).ceil_mode(true)),
     ]
 }

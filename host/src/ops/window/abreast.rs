@@ -23,13 +23,13 @@ pub(crate) struct Row<F> {
 
 /// Parts of a row, at most.
 const MOST_ACROSS: u32 = 32;
-/// Parts of a plane, one below the other, at most.
-const MOST_DOWN: u32 = 64;
+/// Waves of blocks of which parts one below the other are tried, at most.
+const MOST_WAVES: u64 = 4;
 /// What a part's beginning takes, in rows.
 const BEGINNING: u32 = 4;
 
 impl Lying {
-    /// By runs of so many columns of outputs, a lane loading up to so many elements of a row; the fewest warps. The parts have all rows yet.
+    /// By runs of so many columns of outputs, a lane loading up to so many elements of a row; in the fewest parts across. These have all rows yet.
     pub fn new<F: Fn(u32) -> [u32; 2]>(
         window: &Window<Nchw>,
         rows: u32,
@@ -37,17 +37,14 @@ impl Lying {
         run: u32,
         loads: u32,
     ) -> Option<Self> {
-        (1..=MOST_ACROSS)
-            .filter_map(|across| {
-                let columns = row.columns.div_ceil(across);
-                let [outputs, inputs] = (row.of_part)(columns);
-                let lanes = outputs.div_ceil(run);
-                let planes =
-                    (ABREAST_BLOCK / lanes).min(loads * ABREAST_BLOCK / outputs.max(inputs)).min(window.planes);
-                let abreast = Abreast { planes, lanes, run, part: [rows, columns], by_columns: Divider::new(columns) };
-                (planes > 0).then_some(Self { abreast, across: row.columns.div_ceil(columns) })
-            })
-            .min_by_key(|lying| lying.warps(window.planes))
+        (1..=MOST_ACROSS).find_map(|across| {
+            let columns = row.columns.div_ceil(across);
+            let [outputs, inputs] = (row.of_part)(columns);
+            let lanes = outputs.div_ceil(run);
+            let planes = (ABREAST_BLOCK / lanes).min(loads * ABREAST_BLOCK / outputs.max(inputs)).min(window.planes);
+            let abreast = Abreast { planes, lanes, run, part: [rows, columns], by_columns: Divider::new(columns) };
+            (planes > 0).then_some(Self { abreast, across: row.columns.div_ceil(columns) })
+        })
     }
 
     /// Warps that go down planes, of which there are so many.
@@ -72,9 +69,10 @@ impl Lying {
             return None;
         }
         let (warps, at_once) = (self.warps(window.planes), u64::from(gpu.at_once(blocks)));
-        // Of whole groups of rows that are stored together.
-        let parts = (1..=MOST_DOWN).map(|down| rows.div_ceil(down).next_multiple_of(TOGETHER).min(rows));
-        let of_part = parts.min_by_key(|&of_part| {
+        // The most parts that fill so many waves, of whole groups of rows that are stored together.
+        let filling = (1..=MOST_WAVES).map(|waves| (waves * at_once / warps).clamp(1, rows.into()) as u32);
+        let parts = filling.map(|down| rows.div_ceil(down).next_multiple_of(TOGETHER).min(rows));
+        let of_part = parts.chain([rows]).min_by_key(|&of_part| {
             let waves = (warps * u64::from(rows.div_ceil(of_part))).div_ceil(at_once);
             waves * u64::from(of_part + more + BEGINNING)
         })?;

@@ -21,7 +21,7 @@ const BUSY: u32 = 90;
 const NARROW: u32 = 24;
 
 /// Runs that are tried, from the shortest on.
-const RUNS: u32 = 32;
+const RUNS: u32 = 8;
 /// What a row of a warp's planes takes, and each column of a run, in instructions about.
 const OF_ROW: u64 = 200;
 const OF_COLUMN: u64 = 12;
@@ -35,10 +35,13 @@ const MOST_BLOCKS: u32 = 20;
 pub(super) fn launch(gpu: &Gpu, window: &Window<Nchw>) -> Option<(Abreast, LaunchDims)> {
     let ([height, width], [down, right]) = (window.size, window.stride);
     let positions = height.checked_mul(width).filter(|&positions| positions < 256)?;
+    if height < down || width < right || window.dilation != [1; 2] {
+        return None;
+    }
     let over_each = positions / (down * right);
-    let overlaps = height >= down && width >= right && over_each >= 2;
-    let many = over_each >= OVER_EACH_OF_TWO || gpu.is_emulated();
-    if !overlaps || !many || window.dilation != [1; 2] || !is_much(gpu, elements(window, window.input), ENOUGH) {
+    // On the emulated grid any that overlap.
+    let least = if gpu.is_emulated() { 2 } else { OVER_EACH_OF_TWO };
+    if over_each < least || !is_much(gpu, elements(window, window.input), ENOUGH) {
         return None;
     }
     let of_part = |columns: u32| [((columns + width - 2) / right + 1).min(window.output[1]), columns];
@@ -52,7 +55,6 @@ pub(super) fn launch(gpu: &Gpu, window: &Window<Nchw>) -> Option<(Abreast, Launc
     let Abreast { planes, run, part, .. } = lying.abreast;
     let are_busy = 100 * planes * of_part(part[1])[0] >= BUSY * run * ABREAST_BLOCK;
     let pays = match window.stride {
-        // On the emulated grid any that overlap.
         _ if gpu.is_emulated() => true,
         [1, 1] => over_each >= OVER_EACH || over_each >= OVER_EACH_OF_BUSY && are_busy && window.input[1] > NARROW,
         [1 | 2, 1 | 2] => true,
