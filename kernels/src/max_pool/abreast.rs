@@ -360,6 +360,8 @@ pub unsafe fn max_pool_forward_abreast<T: Ranked, const SIZE: usize, const RUN: 
         }
     }
     if warp::any(nan.is_nan()) {
+        // Outputs that other lanes have stored are stored again.
+        warp::sync_warp(u32::MAX);
         for plane in 0..part.planes {
             for row in part.first[0]..part.first[0] + rows {
                 let mut column = warp::lane_id();
