@@ -198,7 +198,7 @@ unsafe fn look_again<T: Storage>(
     unsafe {
         let x = x.offset(window.input_plane(place.plane));
         let source = InMemory { x, window: *window, channel: place.channel + lane };
-        let elements = Elements { window: *window, source, row: place.row, column: place.column };
+        let elements = Elements { window: *window, source, row: place.row, column: place.column, by_rows: false };
         let (position, value) = make.of_elements(first.wrapping_add(lane.wrapping_mul(step)), &elements);
         y.store(output + lane as usize, T::from_f32(value));
         make.store(output + lane as usize, position);

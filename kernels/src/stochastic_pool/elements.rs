@@ -2,7 +2,7 @@
 
 use cuda_std::prelude::*;
 
-use super::SMALL;
+use super::{SMALL, by_rows};
 use crate::band::any::{Item, Lines, for_each_item};
 use crate::band::{self, Block, Staged, inputs_of};
 use crate::elementwise::get;
@@ -94,35 +94,67 @@ impl<T: Storage> Source for InBand<T> {
     }
 }
 
+/// A sum over a window's elements, in its order.
+struct Sum {
+    by_rows: bool,
+    /// Of the rows before, where it is by rows; else nothing.
+    before: f32,
+    /// Of the rest.
+    rest: f32,
+}
+
+impl Sum {
+    #[device_inline]
+    fn new(by_rows: bool) -> Self {
+        Self { by_rows, before: 0.0, rest: 0.0 }
+    }
+
+    #[device_inline]
+    fn so_far(&self) -> f32 {
+        self.before + self.rest
+    }
+
+    #[device_inline]
+    fn add(&mut self, weight: f32, ends_row: bool) {
+        self.rest += weight;
+        if self.by_rows & ends_row {
+            (self.before, self.rest) = (self.so_far(), 0.0);
+        }
+    }
+}
+
 /// The window of one output, which exists.
 pub(super) struct Elements<L: Order, S: Source> {
     pub window: Window<L>,
     pub source: S,
     pub row: u32,
     pub column: u32,
+    /// Whether it is summed [by rows](super::by_rows): a constant where the kernel knows.
+    pub by_rows: bool,
 }
 
 impl<L: Order, S: Source> Elements<L, S> {
-    /// Calls `f` with the position and the element of each that is inside the image, in row-major order.
+    /// Calls `f` with the position and the element of each that is inside the image, in row-major order, and whether it is its row's last.
     #[device_inline]
-    fn for_each(&self, mut f: impl FnMut(u32, f32)) {
-        let Self { window, source, row, column } = *self;
+    fn for_each(&self, mut f: impl FnMut(u32, f32, bool)) {
+        let Self { window, source, row, column, .. } = *self;
         let columns = window.inside(1, column);
         for y in window.inside(0, row) {
             let i = y + window.padding[0] - row * window.stride[0];
             for x in columns.clone() {
                 let j = x + window.padding[1] - column * window.stride[1];
+                let ends_row = (j + 1 == window.size[1]) | (x + 1 == window.input[1]);
                 // SAFETY: inside the image.
-                f(i * window.size[1] + j, unsafe { source.load(y, x) });
+                f(i * window.size[1] + j, unsafe { source.load(y, x) }, ends_row);
             }
         }
     }
 
     #[device_inline]
     fn sum(&self, weights: Weights) -> f32 {
-        let mut sum = 0.0;
-        self.for_each(|_, x| sum += weights.of(x));
-        sum
+        let mut sum = Sum::new(self.by_rows);
+        self.for_each(|_, x, ends_row| sum.add(weights.of(x), ends_row));
+        sum.so_far()
     }
 
     /// Calls `f` with the weights and their sum.
@@ -133,7 +165,7 @@ impl<L: Order, S: Source> Elements<L, S> {
             return f(Weights::Plain, sum);
         }
         let mut infinite = false;
-        self.for_each(|_, x| infinite |= x == f32::INFINITY);
+        self.for_each(|_, x, _| infinite |= x == f32::INFINITY);
         let weights = Weights::where_not_finite(sum, infinite);
         f(weights, self.sum(weights))
     }
@@ -143,67 +175,16 @@ impl<L: Order, S: Source> Elements<L, S> {
     #[device_inline]
     pub fn draw(&self, uniform: f32) -> (u32, f32) {
         self.weighed(|weights, sum| {
-            let (mut drawn, mut so_far, mut open) = ((self.window.size[0] * self.window.size[1], 0.0), 0.0, true);
-            let until = uniform * sum;
-            self.for_each(|position, x| {
+            let (mut drawn, mut open) = ((self.window.size[0] * self.window.size[1], 0.0), true);
+            let (mut so_far, until) = (Sum::new(self.by_rows), uniform * sum);
+            self.for_each(|position, x, ends_row| {
                 let weight = weights.of(x);
-                so_far += weight;
                 drawn = if open & (weight > 0.0) { (position, x) } else { drawn };
-                open &= so_far <= until;
+                so_far.add(weight, ends_row);
+                open &= so_far.so_far() <= until;
             });
             drawn
         })
-    }
-
-    /// As [`draw`](Self::draw), by the sums up to the end of each row, for which `sums` has a place, one every block: the sum
-    /// passes in one row, and only that is gone over again. The sums are the same, one after another.
-    ///
-    /// # Safety
-    /// `sums` has the places for as many rows as the window's, and they are this thread's.
-    #[device_inline]
-    pub unsafe fn draw_by_ends_of_rows(&self, uniform: f32, sums: Shared<f32>) -> (u32, f32) {
-        let Self { window, source, row, column } = *self;
-        let (columns, step) = (window.inside(1, column), thread::block_dim_x());
-        let (mut sum, mut rows) = (0.0, 0);
-        for y in window.inside(0, row) {
-            for x in columns.clone() {
-                // SAFETY: inside the image.
-                sum += rectified(unsafe { source.load(y, x) });
-            }
-            // SAFETY: the caller's.
-            unsafe { sums.store(rows * step, sum) };
-            rows += 1;
-        }
-        if sum == 0.0 {
-            return (window.size[0] * window.size[1], 0.0);
-        }
-        let until = uniform * sum;
-        if !((until < sum) & (sum < f32::INFINITY)) {
-            return self.draw(uniform);
-        }
-        // Sums of what is not negative never fall.
-        let (mut before, mut so_far, mut number) = (0, 0.0, 0);
-        while number < rows {
-            // SAFETY: as above.
-            let sum = unsafe { sums.load(number * step) };
-            let passed_over = sum <= until;
-            before += if passed_over { 1 } else { 0 };
-            so_far = if passed_over { sum } else { so_far };
-            number += 1;
-        }
-        let [top, left] = [row * window.stride[0], column * window.stride[1]];
-        let y = top.saturating_sub(window.padding[0]) + before;
-        let i = y + window.padding[0] - top;
-        let (mut drawn, mut open) = ((0, 0.0), true);
-        for x in columns {
-            let j = x + window.padding[1] - left;
-            // SAFETY: inside the image: the last row's sum passes.
-            let value = unsafe { source.load(y, x) };
-            drawn = if open { (i * window.size[1] + j, value) } else { drawn };
-            so_far += rectified(value);
-            open &= so_far <= until;
-        }
-        drawn
     }
 
     /// `sum p_i a_i`.
@@ -218,13 +199,13 @@ impl<L: Order, S: Source> Elements<L, S> {
             let scale = if sum < 1.0 / FAR { FAR } else { 1.0 };
             let scale = if sum > FAR { 1.0 / FAR } else { scale };
             let (mut mean, reciprocal) = (0.0, 1.0 / (sum * scale));
-            self.for_each(|_, x| mean += weights.of(x) * scale * reciprocal * rectified(x));
+            self.for_each(|_, x, _| mean += weights.of(x) * scale * reciprocal * rectified(x));
             mean
         })
     }
 }
 
-/// Calls `finish` with each output that is this thread's, its window, whose elements are in shared memory, and what is behind these.
+/// Calls `finish` with each output that is this thread's, its window, whose elements are in shared memory.
 ///
 /// # Safety
 /// As [`stochastic_pool_forward_any`]'s.
@@ -234,7 +215,7 @@ pub(super) unsafe fn for_each_staged<T: Storage>(
     window: &Window<Nchw>,
     block: &Block,
     outputs: &Lines,
-    finish: impl Fn(usize, Elements<Nchw, InBand<T>>, Shared<f32>),
+    finish: impl Fn(usize, Elements<Nchw, InBand<T>>),
 ) {
     let span = block.span();
     // SAFETY: the launch's shared memory is for these rows.
@@ -245,8 +226,8 @@ pub(super) unsafe fn for_each_staged<T: Storage>(
     };
     let output = window.output_plane(span.first_plane) + span.rows[0] as usize * window.output_line();
     for_each_item(&span, outputs, span.rows, |Item { number, plane, row, column }| {
-        let elements = Elements { window: *window, source: InBand { rows, plane }, row, column };
-        // SAFETY: as above.
-        finish(output + number as usize, elements, unsafe { rows.behind() });
+        let by_rows = by_rows(window.size);
+        let elements = Elements { window: *window, source: InBand { rows, plane }, row, column, by_rows };
+        finish(output + number as usize, elements);
     });
 }

@@ -5,7 +5,7 @@
 use cuda_std::prelude::*;
 
 use super::elements::{Elements, InMemory, for_each_staged, rectified};
-use super::{state, uniform};
+use super::{by_rows, state, uniform};
 use crate::band::any::Lines;
 use crate::band::slide::{slide, stage};
 use crate::band::{self, Bands, Block, pairs};
@@ -43,7 +43,8 @@ pub unsafe fn stochastic_pool_forward<T: Storage, L: Order, P: Position>(
                 let index = (map * window.output[0] as u64 + row as u64) * window.output[1] as u64 + column as u64;
                 let uniform = uniform(seed, offset, index);
                 let source = InMemory { x, window, channel };
-                let (position, value) = Elements { window, source, row, column }.draw(uniform);
+                let by_rows = by_rows(window.size);
+                let (position, value) = Elements { window, source, row, column, by_rows }.draw(uniform);
                 let output = window.output_plane(plane) + row as usize * window.output_line() + place as usize;
                 y.store(output, T::from_f32(value));
                 indices.store(output, P::narrow(position));
@@ -158,23 +159,14 @@ fn elements_of<T: Storage>(
     let plane = span.first_plane + bands.part(&span).plane;
     // SAFETY: the plane is one.
     let x = unsafe { x.offset(window.input_plane(plane)) };
-    Elements { window: *window, source: InMemory { x, window: *window, channel: 0 }, row, column }
+    Elements { window: *window, source: InMemory { x, window: *window, channel: 0 }, row, column, by_rows: false }
 }
 
-/// Rows of a window that are drawn by the sums up to them, at most.
-const MOST_ROWS: u32 = 16;
-
-/// Bytes of shared memory of such sums, of all threads of a block.
-pub fn sums_of_rows(window: &Window<Nchw>) -> usize {
-    let rows = if window.size[0] <= MOST_ROWS { window.size[0] } else { 0 };
-    (rows * band::THREADS) as usize * size_of::<f32>()
-}
-
-/// As [`stochastic_pool_forward`], by [bands](crate::band), for windows of any size that a byte can name the positions of.
+/// As [`stochastic_pool_forward`], by [bands](crate::band), for windows of other sizes, of few positions.
 ///
 /// # Safety
 /// The module's, but for the tiling; `x` begins at a multiple of 16 bytes; `block` is of the window's outputs, with the
-/// launch's grid, block and shared memory, which has [`sums_of_rows`] more; `outputs` are of its outputs.
+/// launch's grid, block and shared memory; `outputs` are of its outputs.
 #[kernel(max_threads = band::THREADS, min_blocks = FEWER_BLOCKS, instances(T = [f32, f16, bf16]))]
 pub unsafe fn stochastic_pool_forward_any<T: Storage>(
     x: Global<T>,
@@ -189,13 +181,9 @@ pub unsafe fn stochastic_pool_forward_any<T: Storage>(
     let (seed, offset) = unsafe { (state.load(state::SEED), state.load(state::OFFSET)) };
     // SAFETY: the caller's; the outputs exist.
     unsafe {
-        for_each_staged(x, &window, &block, &outputs, |output, elements, behind| {
+        for_each_staged(x, &window, &block, &outputs, |output, elements| {
             let uniform = uniform(seed, offset, output as u64);
-            let (position, value) = if window.size[0] <= MOST_ROWS {
-                elements.draw_by_ends_of_rows(uniform, behind.offset(thread::thread_idx_x()))
-            } else {
-                elements.draw(uniform)
-            };
+            let (position, value) = elements.draw(uniform);
             y.store(output, T::from_f32(value));
             indices.store(output, u8::narrow(position));
         });

@@ -36,7 +36,8 @@ pub unsafe fn stochastic_pool_inference<T: Storage, L: Order>(
         for place in tiling.places() {
             let Pixel { column, channel } = tiling.pixel(&window, place);
             for row in tiling.rows() {
-                let mean = Elements { window, source: InMemory { x, window, channel }, row, column }.mean();
+                let mean =
+                    Elements { window, source: InMemory { x, window, channel }, row, column, by_rows: false }.mean();
                 let output = window.output_plane(plane) + row as usize * window.output_line() + place as usize;
                 y.store(output, T::from_f32(mean));
             }
@@ -106,7 +107,7 @@ pub unsafe fn stochastic_pool_inference_any<T: Storage, const STRIDE: usize, con
                 all = all.with(Sums { sum, squares });
             });
             let source = InBand { rows, plane: outputs.plane(&span, line) };
-            let mean = all.mean_of(&Elements { window, source, row: outputs.row(&span, line), column });
+            let mean = all.mean_of(&Elements { window, source, row: outputs.row(&span, line), column, by_rows: false });
             y.store(output + (line * window.output[1] + column) as usize, T::from_f32(mean));
         });
     }
@@ -134,7 +135,7 @@ pub unsafe fn stochastic_pool_inference_band<T: Storage, const SIZE: usize, cons
         let plane = bands.part(&bands.block.span()).plane;
         let of_row = |values: [f32; SIZE]| Sums::of_all(values.map(Sums::of));
         let finish = |output: usize, row: u32, column: u32, sums: [Sums; SIZE]| {
-            let elements = Elements { window, source: InBand { rows, plane }, row, column };
+            let elements = Elements { window, source: InBand { rows, plane }, row, column, by_rows: false };
             y.store(output, T::from_f32(Sums::of_all(sums).mean_of(&elements)));
         };
         slide::<T, Sums, SIZE, STRIDE>(&rows, &window, &bands, 0.0, of_row, finish);
@@ -168,7 +169,7 @@ pub unsafe fn stochastic_pool_inference_vectors<T: Lanes>(
             let channel = place.group * lanes::<T>() as u32 + lane;
             let x = x.offset(window.input_plane(place.plane));
             let source = InMemory { x, window, channel };
-            let mean = Elements { window, source, row: place.row, column: place.column }.mean();
+            let mean = Elements { window, source, row: place.row, column: place.column, by_rows: false }.mean();
             y.store(output * lanes::<T>() + lane as usize, T::from_f32(mean));
             again &= again - 1;
         }
@@ -203,7 +204,8 @@ pub unsafe fn stochastic_pool_inference_meshes<T: Storage, const GROUPS: usize>(
         laid.take(&window, along, Sums::with, |output, sums| {
             let x = x.offset(window.input_plane(laid.span.first_plane + output.plane));
             let source = InMemory { x, window, channel: 0 };
-            let mean = sums.mean_of(&Elements { window, source, row: output.row, column: output.column });
+            let mean =
+                sums.mean_of(&Elements { window, source, row: output.row, column: output.column, by_rows: false });
             y.store(output.number, T::from_f32(mean));
         });
     }
@@ -234,7 +236,8 @@ pub unsafe fn stochastic_pool_inference_warp<T: Storage>(
         let sums = of(warps.joined(words(sums), |own, other| words(of(own).with(of(other)))));
         if output.first {
             let source = InMemory { x, window, channel: output.channel };
-            let mean = sums.mean_of(&Elements { window, source, row: output.row, column: output.column });
+            let mean =
+                sums.mean_of(&Elements { window, source, row: output.row, column: output.column, by_rows: false });
             y.store(output.number, T::from_f32(mean));
         }
     }
@@ -258,7 +261,7 @@ pub unsafe fn stochastic_pool_inference_wholes<T: Storage>(
         let sums = wholes.joined(sums, Sums::with_lane);
         if let Some(plane) = plane {
             let source = InMemory { x: x.offset(window.input_plane(plane as u32)), window, channel: 0 };
-            let mean = sums.mean_of(&Elements { window, source, row: 0, column: 0 });
+            let mean = sums.mean_of(&Elements { window, source, row: 0, column: 0, by_rows: false });
             y.store(plane, T::from_f32(mean));
         }
     }
@@ -282,7 +285,8 @@ pub unsafe fn stochastic_pool_inference_chunks<T: Lanes>(
         let sums = chunks.joined(sums, Sums::with_lane);
         if output.first {
             let source = InMemory { x: x.offset(window.input_plane(output.plane)), window, channel: 0 };
-            let mean = sums.mean_of(&Elements { window, source, row: output.row, column: output.column });
+            let mean =
+                sums.mean_of(&Elements { window, source, row: output.row, column: output.column, by_rows: false });
             y.store(output.number, T::from_f32(mean));
         }
     }

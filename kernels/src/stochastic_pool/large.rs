@@ -12,7 +12,7 @@
 use cuda_std::prelude::*;
 
 use super::elements::{Weights, rectified};
-use super::{by_rows, state, uniform};
+use super::{LARGE, by_rows, state, uniform};
 use crate::band::BandLaunch;
 use crate::window::{Divider, Nchw, Nhwc, Order, Window};
 
@@ -57,9 +57,10 @@ struct Place {
 }
 
 impl Large {
-    /// Over the outputs of the window, and the launch; none where it is not summed by rows.
+    /// Over the outputs of the window, and the launch; none where it is not large and summed by rows.
     pub fn new<L: Order>(window: &Window<L>) -> Option<(Self, BandLaunch)> {
-        if !by_rows(window.size) || window.dilation != [1, 1] {
+        let positions = u64::from(window.size[0]) * u64::from(window.size[1]);
+        if positions < LARGE || !by_rows(window.size) || window.dilation != [1, 1] {
             return None;
         }
         let count = outputs(window);

@@ -384,7 +384,7 @@ unsafe fn elements_of<T: Storage>(
 ) -> Elements<Nchw, InMemory<T, Nchw>> {
     // SAFETY: the plane is one.
     let x = unsafe { x.offset(window.input_plane(plane)) };
-    Elements { window: *window, source: InMemory { x, window: *window, channel: 0 }, row, column }
+    Elements { window: *window, source: InMemory { x, window: *window, channel: 0 }, row, column, by_rows: false }
 }
 
 #[cfg(test)]

@@ -115,7 +115,7 @@ pub unsafe fn stochastic_pool_forward_twos<T: Weighed>(
             if column + right >= own {
                 let x = x.offset(window.input_plane(plane));
                 let source = InMemory { x, window, channel: channel + lane };
-                let elements = Elements { window, source, row, column: column + right };
+                let elements = Elements { window, source, row, column: column + right, by_rows: false };
                 let index = index.wrapping_add(lane * height * width).wrapping_add(right);
                 let (position, value) = make.of_elements(index, &elements);
                 let at = output + right as usize * step + lane as usize;

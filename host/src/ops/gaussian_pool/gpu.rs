@@ -6,6 +6,7 @@ mod apart;
 mod apiece;
 mod bands_along_y;
 mod channels;
+mod choice;
 mod correlate;
 mod direct;
 mod elements;
@@ -34,21 +35,17 @@ mod sum;
 mod vectors;
 
 use cuda_std::launch::{DeviceMemory, LaunchDims};
-use kernels::gaussian_pool::slide::Slide;
-use kernels::gaussian_pool::strips::Strips;
-use kernels::gaussian_pool::strips::walk::WalkPlan;
 use kernels::gaussian_pool::{
     Axis, BLOCK, DERIVATIVES_ENTRY, GaussianPoolBackward, GaussianPoolBackwardParameters, GaussianPoolForward,
     GaussianPoolWeights, Geometry, SUMS_PER_GAUSSIAN, WEIGHTS_BLOCK, WEIGHTS_PER_BLOCK, backward_columns,
     forward_columns,
 };
 
-use self::row_major::RowMajorPlan;
-use self::runs_learnt::RunsPlan;
+use self::choice::{BackwardBy, ForwardBy};
 pub(super) use self::sizes::tiles_of_planes;
 use self::sizes::{axes, geometry, grid, lanes};
 use super::plan::Plan;
-use super::{Backward, Forward, columns};
+use super::{Backward, Forward};
 use crate::Layout::{ChannelsLast, RowMajor};
 use crate::device::explain::{self, Because};
 use crate::device::{Gpu, GpuSliceMut, OnGpu, for_storage};
@@ -82,7 +79,7 @@ use for_layout;
 impl<T: Real> OnGpu for Forward<'_, T> {
     fn on_gpu(self, gpu: &Gpu) -> Result<()> {
         let plan = &self.plan;
-        let (op, nhwc, lanes) = (plan.op, plan.layout == ChannelsLast, lanes(plan));
+        let (nhwc, lanes) = (plan.layout == ChannelsLast, lanes(plan));
         let [_, along_x] = axes(plan)?;
         // The columns that a tile's windows cover fit into shared memory.
         let room = forward_columns(nhwc, lanes);
@@ -91,96 +88,38 @@ impl<T: Real> OnGpu for Forward<'_, T> {
             rest => (rest.unwrap_or(0) / along_x.stride + 1).max(FEW_COLUMNS),
         };
         let geometry = geometry(plan, plan.axes.map(|axis| axis.output), columns)?;
-        if let Some(falling) = falling_packs::forward(gpu, plan, &geometry, T::DTYPE) {
-            return self.falling_packs(gpu, falling);
+        match choice::forward(gpu, plan, &geometry, T::DTYPE) {
+            ForwardBy::FallingPacks(launch) => self.falling_packs(gpu, launch),
+            ForwardBy::BandsAlongY(launch) => self.bands_along_y(gpu, geometry, launch),
+            ForwardBy::AlongY(launch) => self.along_y(gpu, geometry, launch),
+            ForwardBy::Flat(launch) => self.flat(gpu, launch),
+            ForwardBy::Packs(launch) => self.by_packs(gpu, launch),
+            ForwardBy::Direct(launch) => self.direct(gpu, geometry, launch),
+            ForwardBy::Elements(launch) => self.elements(gpu, geometry, launch),
+            ForwardBy::Matrices(launch) => self.by_matrices(gpu, geometry, launch),
+            ForwardBy::RowMajor(launch) => self.row_major(gpu, launch),
+            ForwardBy::PacksApiece(launch) => self.by_packs_apiece(gpu, launch),
+            ForwardBy::Apiece(launch) => self.apiece(gpu, geometry, launch),
+            ForwardBy::Channels(launch) => self.by_channels(gpu, geometry, launch),
+            ForwardBy::Warps(launch) => self.by_warps(gpu, geometry, launch),
+            ForwardBy::Apart(launch) => self.apart(gpu, geometry, launch),
+            ForwardBy::Patches(launch) => self.by_patches(gpu, launch),
+            ForwardBy::Lanes(launch) => self.by_lanes(gpu, geometry, launch),
+            ForwardBy::Staged(launch) => self.staged(gpu, geometry, launch),
+            ForwardBy::Few(launch) => self.few(gpu, geometry, launch),
+            ForwardBy::Slide(launch) => self.sliding(gpu, geometry, launch),
+            ForwardBy::Vectors(launch) => self.by_vectors(gpu, geometry, launch),
+            ForwardBy::Columns(launch) => self.by_columns(gpu, geometry, launch),
+            ForwardBy::Strips(launch) => self.by_strips(gpu, geometry, launch),
+            ForwardBy::Tiles => self.by_tiles(gpu, geometry),
         }
-        let row_major = row_major::forward(gpu, plan, &geometry, T::DTYPE);
-        let direct = direct::plan(plan, &geometry);
-        if let Some(by_bands) = bands_along_y::plan(gpu, plan, &geometry, T::DTYPE) {
-            return self.bands_along_y(gpu, geometry, by_bands);
-        }
-        if let Some(along_y) = along_y::plan(gpu, plan, &geometry, T::DTYPE, direct.is_some()) {
-            return self.along_y(gpu, geometry, along_y);
-        }
-        if !row_major.as_ref().is_some_and(RowMajorPlan::is_much) {
-            if let Some(flat) = flat::forward(gpu, plan, &geometry, T::DTYPE) {
-                return self.flat(gpu, flat);
-            }
-            if let Some(by_packs) = packs::forward(gpu, plan, &geometry, T::DTYPE) {
-                return self.by_packs(gpu, by_packs);
-            }
-            // Of channels' own Gaussians others make a table of weights first.
-            if geometry.sets > 1
-                && let Some(direct) = direct
-            {
-                return self.direct(gpu, geometry, direct);
-            }
-            if direct.is_none()
-                && let Some(elements) = elements::forward(plan, &geometry, T::DTYPE)
-            {
-                return self.elements(gpu, geometry, elements);
-            }
-        }
-        if let Some(by_matrices) = matrices::forward(gpu, plan, &geometry, T::DTYPE) {
-            return self.by_matrices(gpu, geometry, by_matrices);
-        }
-        if let Some(row_major) = row_major {
-            return self.row_major(gpu, row_major);
-        }
-        if let Some(by_packs) = packs_apiece::forward(plan, &geometry, T::DTYPE) {
-            return self.by_packs_apiece(gpu, by_packs);
-        }
-        let channels = channels::forward(plan, &geometry);
-        if direct.is_none()
-            && let Some(apiece) = apiece::forward(gpu, plan, &geometry, channels.is_some())
-        {
-            return self.apiece(gpu, geometry, apiece);
-        }
-        if let Some(channels) = channels {
-            return self.by_channels(gpu, geometry, channels);
-        }
-        if let Some(direct) = direct {
-            return self.direct(gpu, geometry, direct);
-        }
-        if let Some(huge) = large::of_huge(plan, &geometry) {
-            return self.by_warps(gpu, geometry, huge);
-        }
-        if let Some(apart) = apart::plan(plan, &geometry) {
-            return self.apart(gpu, geometry, apart);
-        }
-        if let Some(by_warps) = large::plan(plan, &geometry) {
-            return self.by_warps(gpu, geometry, by_warps);
-        }
-        let (variances, bytes) = (plan.variances() as u32, T::DTYPE.size() as u32);
-        if let Some(by_patches) = patches::forward(plan, &geometry, T::DTYPE) {
-            return self.by_patches(gpu, by_patches);
-        }
-        if let Some(by_lanes) = lanes::forward(plan, &geometry, T::DTYPE) {
-            return self.by_lanes(gpu, geometry, by_lanes);
-        }
-        if let Some(staged) = staged::forward(gpu, plan, &geometry, T::DTYPE) {
-            return self.staged(gpu, geometry, staged);
-        }
-        if few::odd(geometry.channels)
-            && let Some(few) = few::forward(plan, &geometry)
-        {
-            return self.few(gpu, geometry, few);
-        }
-        if let Some(sliding) = slide::plan(plan, &geometry, || Slide::forward(&geometry, variances, bytes)) {
-            return self.sliding(gpu, geometry, sliding);
-        }
-        if let Some(by_vectors) = vectors::forward(gpu, plan, &geometry, T::DTYPE) {
-            return self.by_vectors(gpu, geometry, by_vectors);
-        }
-        if let Some(few) = few::forward(plan, &geometry) {
-            return self.few(gpu, geometry, few);
-        }
-        if let Some(walk) = columns::launch(plan, WalkPlan::forward(&geometry, variances)) {
-            return self.by_columns(gpu, geometry, walk);
-        }
-        if let Some(by_strips) = strips::plan(plan, Strips::forward(&geometry, variances, strips::least(gpu))) {
-            return self.by_strips(gpu, geometry, by_strips);
-        }
+    }
+}
+
+impl<T: Real> Forward<'_, T> {
+    /// By tiles, which go for any window.
+    fn by_tiles(self, gpu: &Gpu, geometry: Geometry) -> Result<()> {
+        let (plan, op) = (&self.plan, self.plan.op);
         let [table_y, table_x] = tables(plan, 1);
         for_storage!(T as S, op, "x", gpu, {
             let (x, y) = (self.x.gpu::<S>(op, "x")?, self.y.gpu_mut::<S>(op, "y")?);
@@ -203,7 +142,7 @@ impl<T: Real> OnGpu for Forward<'_, T> {
 impl<T: Real> OnGpu for Backward<'_, T> {
     fn on_gpu(self, gpu: &Gpu) -> Result<()> {
         let plan = &self.plan;
-        let (op, nhwc, lanes) = (plan.op, plan.layout == ChannelsLast, lanes(plan));
+        let (nhwc, lanes) = (plan.layout == ChannelsLast, lanes(plan));
         let [_, along_x] = axes(plan)?;
         // The windows that cover a tile's columns fit into shared memory.
         let room = backward_columns(nhwc, lanes);
@@ -211,114 +150,46 @@ impl<T: Real> OnGpu for Backward<'_, T> {
         let columns = room.saturating_mul(along_x.stride).saturating_sub(along_x.size - 1);
         let columns = if windows_of_a_pixel <= room / 2 { columns } else { columns.max(FEW_COLUMNS) };
         let geometry = geometry(plan, plan.axes.map(|axis| axis.image), columns)?;
-        let dims = LaunchDims::new(grid(&geometry), BLOCK);
-        let parameters = self.dmean.is_some() || self.dvar.is_some();
-        if !parameters && self.dx.is_none() {
+        if self.dx.is_none() && self.dmean.is_none() && self.dvar.is_none() {
             return Ok(());
         }
-        let each = if parameters { 3 } else { 1 };
-        let (variances, bytes) = (plan.variances() as u32, T::DTYPE.size() as u32);
-        let writes = !parameters && self.dx.as_ref().is_some_and(|out| out.beta == 0.0);
-        let row_major = if parameters { None } else { row_major::backward(gpu, plan, &geometry, T::DTYPE, writes) };
-        if writes && let Some(falling) = falling_packs::backward(gpu, plan, &geometry, T::DTYPE) {
-            return self.falling_packs(gpu, falling);
+        match choice::backward(gpu, &self, &geometry) {
+            BackwardBy::FallingPacks(launch) => self.falling_packs(gpu, launch),
+            BackwardBy::ParametersFalling(launch) => self.parameters_falling(gpu, geometry, launch),
+            BackwardBy::Flat(launch) => self.flat(gpu, launch),
+            BackwardBy::Packs(launch) => self.by_packs(gpu, launch),
+            BackwardBy::Elements(launch) => self.elements(gpu, geometry, launch),
+            BackwardBy::Few(launch) => self.few(gpu, launch),
+            BackwardBy::Shares(launch) => self.by_shares(gpu, geometry, launch),
+            BackwardBy::Patches(launch) => self.by_patches(gpu, launch),
+            BackwardBy::Matrices(launch) => self.by_matrices(gpu, geometry, launch),
+            BackwardBy::RowMajor(launch) => self.row_major(gpu, launch),
+            BackwardBy::Globals(launch) => self.global(gpu, geometry, launch),
+            BackwardBy::PacksApiece(launch) => self.by_packs_apiece(gpu, launch),
+            BackwardBy::Channels(launch) => self.by_channels(gpu, geometry, launch),
+            BackwardBy::AllGradients(launch) => self.by_all_gradients(gpu, geometry, launch),
+            BackwardBy::ColumnsOfMeshes(launch) => self.by_columns_of_meshes(gpu, geometry, launch),
+            BackwardBy::Meshes(launch) => self.by_meshes(gpu, geometry, launch),
+            BackwardBy::Runs(launch) => self.by_runs_learnt(gpu, geometry, launch),
+            BackwardBy::Correlate(launch) => self.correlate(gpu, geometry, launch),
+            BackwardBy::Lanes(launch) => self.by_lanes(gpu, geometry, launch),
+            BackwardBy::Staged(launch) => self.staged(gpu, geometry, launch),
+            BackwardBy::Slide(launch) => self.sliding(gpu, geometry, launch),
+            BackwardBy::Positions(launch) => self.by_positions(gpu, geometry, launch),
+            BackwardBy::Vectors(launch) => self.by_vectors(gpu, geometry, launch),
+            BackwardBy::Columns(launch) => self.by_columns(gpu, geometry, launch),
+            BackwardBy::Strips(launch) => self.by_strips(gpu, geometry, launch),
+            BackwardBy::Tiles => self.by_tiles(gpu, geometry),
         }
-        if let Some(parameters_falling) = self.plan_parameters_falling(gpu, &geometry) {
-            return self.parameters_falling(gpu, geometry, parameters_falling);
-        }
-        if !parameters && !row_major.as_ref().is_some_and(RowMajorPlan::is_much) {
-            if let Some(flat) = flat::backward(gpu, plan, &geometry, T::DTYPE) {
-                return self.flat(gpu, flat);
-            }
-            if let Some(by_packs) = packs::backward(gpu, plan, &geometry, T::DTYPE) {
-                return self.by_packs(gpu, by_packs);
-            }
-            if let Some(elements) = elements::backward(plan, &geometry, T::DTYPE) {
-                return self.elements(gpu, geometry, elements);
-            }
-        }
-        if !parameters && shares::are_apart(&geometry) {
-            if let Some(few) = few::little(plan, &geometry) {
-                return self.few(gpu, few);
-            }
-            if let Some(by_shares) = shares::plan(gpu, plan, &geometry) {
-                return self.by_shares(gpu, geometry, by_shares);
-            }
-        }
-        if writes && let Some(by_patches) = patches::backward(plan, &geometry, T::DTYPE) {
-            return self.by_patches(gpu, by_patches);
-        }
-        if writes && let Some(by_matrices) = matrices::backward(gpu, plan, &geometry, T::DTYPE) {
-            return self.by_matrices(gpu, geometry, by_matrices);
-        }
-        if let Some(row_major) = row_major {
-            return self.row_major(gpu, row_major);
-        }
-        if !parameters && let Some(few) = few::little(plan, &geometry) {
-            return self.few(gpu, few);
-        }
-        if !parameters && let Some(globals) = global::plan(plan, &geometry, T::DTYPE) {
-            return self.global(gpu, geometry, globals);
-        }
-        if !parameters && let Some(by_packs) = packs_apiece::backward(gpu, plan, &geometry, T::DTYPE) {
-            return self.by_packs_apiece(gpu, by_packs);
-        }
-        if let Some(channels) = channels::backward(plan, &geometry, T::DTYPE, parameters) {
-            return self.by_channels(gpu, geometry, channels);
-        }
-        let runs = self.plan_runs_learnt(gpu, &geometry);
-        if !runs.as_ref().is_some_and(RunsPlan::has_short_rows::<T>)
-            && let Some(all_gradients) = self.plan_all_gradients(gpu, &geometry)
-        {
-            return self.by_all_gradients(gpu, geometry, all_gradients);
-        }
-        if let Some(columns) = self.plan_columns(&geometry) {
-            return self.by_columns_of_meshes(gpu, geometry, columns);
-        }
-        if !parameters && let Some(by_meshes) = meshes::backward(plan, &geometry, T::DTYPE) {
-            return self.by_meshes(gpu, geometry, by_meshes);
-        }
-        if let Some(runs) = runs {
-            return self.by_runs_learnt(gpu, geometry, runs);
-        }
-        if let Some(correlate) = self.plan_correlate(gpu, &geometry) {
-            return self.correlate(gpu, geometry, correlate);
-        }
-        if let Some(by_lanes) = lanes::backward(plan, &geometry, T::DTYPE, parameters) {
-            return self.by_lanes(gpu, geometry, by_lanes);
-        }
-        if writes && let Some(staged) = staged::backward(gpu, plan, &geometry, T::DTYPE) {
-            return self.staged(gpu, geometry, staged);
-        }
-        if !parameters
-            && few::odd(geometry.channels)
-            && let Some(few) = few::backward(plan, &geometry)
-        {
-            return self.few(gpu, few);
-        }
-        if let Some(sliding) = slide::plan(plan, &geometry, || Slide::backward(&geometry, variances, bytes, parameters))
-        {
-            return self.sliding(gpu, geometry, sliding);
-        }
-        if let Some(positions) = self.plan_positions(&geometry) {
-            return self.by_positions(gpu, geometry, positions);
-        }
-        if !parameters && let Some(by_vectors) = vectors::backward(gpu, plan, &geometry, T::DTYPE) {
-            return self.by_vectors(gpu, geometry, by_vectors);
-        }
-        if !parameters
-            && shares::are_few(&geometry)
-            && let Some(by_shares) = shares::plan(gpu, plan, &geometry)
-        {
-            return self.by_shares(gpu, geometry, by_shares);
-        }
-        if let Some(walk) = columns::launch(plan, WalkPlan::backward(&geometry, variances, each)) {
-            return self.by_columns(gpu, geometry, walk);
-        }
-        let of_strips = Strips::backward(&geometry, variances, each, strips::least(gpu));
-        if let Some(by_strips) = strips::plan(plan, of_strips) {
-            return self.by_strips(gpu, geometry, by_strips);
-        }
+    }
+}
+
+impl<T: Real> Backward<'_, T> {
+    /// By tiles, which go for any window.
+    fn by_tiles(self, gpu: &Gpu, geometry: Geometry) -> Result<()> {
+        let (plan, op) = (&self.plan, self.plan.op);
+        let dims = LaunchDims::new(grid(&geometry), BLOCK);
+        let parameters = self.dmean.is_some() || self.dvar.is_some();
         let entry = if parameters { DERIVATIVES_ENTRY } else { 1 };
         let [table_y, table_x] = tables(plan, entry);
         let parts = tiles_of_planes(&geometry) * plan.kernels * SUMS_PER_GAUSSIAN as usize;
@@ -362,9 +233,7 @@ impl<T: Real> OnGpu for Backward<'_, T> {
 
         sum_parameters(gpu, plan, self.dmean, self.dvar, &sums, geometry)
     }
-}
 
-impl<T: Real> Backward<'_, T> {
     /// Queues the input's gradient by itself, if it is asked for: what is left are the parameters'.
     fn without_dx(mut self, gpu: &Gpu) -> Result<Self> {
         if let Some(dx) = self.dx.take() {

@@ -4,14 +4,15 @@ use kernels::band::{Bands, Block};
 use kernels::chunks::{self, Chunks};
 use kernels::patch::Patches;
 use kernels::stochastic_pool::{
-    Beside, Fours, Large, ROWS_BLOCK, StochasticPoolAdvance, StochasticPoolForward, StochasticPoolForwardAny,
-    StochasticPoolForwardBand, StochasticPoolForwardBeside, StochasticPoolForwardColumns, StochasticPoolForwardFours,
+    Falling, Fours, Large, ROWS_BLOCK, StochasticPoolAdvance, StochasticPoolForward, StochasticPoolForwardAny,
+    StochasticPoolForwardBand, StochasticPoolForwardColumns, StochasticPoolForwardFalling, StochasticPoolForwardFours,
     StochasticPoolForwardLarge, StochasticPoolForwardOctets, StochasticPoolForwardPairs, StochasticPoolForwardPatch,
-    StochasticPoolForwardSquares, StochasticPoolForwardTwos, StochasticPoolInference, StochasticPoolInferenceAny,
-    StochasticPoolInferenceBand, StochasticPoolInferenceChunks, StochasticPoolInferenceColumns,
-    StochasticPoolInferenceFours, StochasticPoolInferenceMeshes, StochasticPoolInferenceOctets,
-    StochasticPoolInferencePatch, StochasticPoolInferenceSquares, StochasticPoolInferenceVectors,
-    StochasticPoolInferenceWarp, StochasticPoolInferenceWholes, TWOS_BLOCK, Twos, sums_of_rows,
+    StochasticPoolForwardSquares, StochasticPoolForwardTiles, StochasticPoolForwardTwos, StochasticPoolInference,
+    StochasticPoolInferenceAny, StochasticPoolInferenceBand, StochasticPoolInferenceChunks,
+    StochasticPoolInferenceColumns, StochasticPoolInferenceFours, StochasticPoolInferenceMeshes,
+    StochasticPoolInferenceOctets, StochasticPoolInferencePatch, StochasticPoolInferenceSquares,
+    StochasticPoolInferenceVectors, StochasticPoolInferenceWarp, StochasticPoolInferenceWholes, TWOS_BLOCK, Tiles,
+    Twos,
 };
 use kernels::warps::Warps;
 use kernels::wholes::{self, Wholes};
@@ -56,6 +57,19 @@ macro_rules! for_sizes {
             $body
         }
     )*};
+}
+
+/// Runs a block, which returns, with the size of a window that is summed by rows as a constant, 0 of those without a kernel of their own, and
+/// what a launch by these sums takes, if there is one.
+macro_rules! for_sums_of_rows {
+    ($window:expr, $found:expr => $size:ident, $pattern:pat, $body:block) => {
+        if let Some(found) = $found {
+            for_sizes!([4 5 6 7 8 9 11], $window, Some(found) => $size, $pattern, $body);
+            const $size: usize = 0;
+            let $pattern = found;
+            $body
+        }
+    };
 }
 
 /// Runs a block, which returns, with the stride of a row-major window of 3×3 positions as a constant and what a launch by bands of
@@ -155,13 +169,13 @@ impl<T: Real> OnGpu for Forward<'_, T> {
                         // SAFETY: as below; the window is such.
                         return unsafe { gpu.launch(band_dims(launch), draw) };
                     });
-                    for_sizes!([6 7 8 9 10 11], window, Beside::new(&window, size_of::<S>()) => SIZE, (beside, launch), {
-                        let _why = Kernels::Beside.because(&window);
-                        let draw = StochasticPoolForwardBeside::<S, SIZE> { x, y, indices, state, window, beside };
+                    for_sums_of_rows!(window, Tiles::new(&window) => SIZE, (tiles, launch), {
+                        let _why = Kernels::SumsOfRows.because(&window);
+                        let draw = StochasticPoolForwardTiles::<S, SIZE> { x, y, indices, state, window, tiles };
                         // SAFETY: as below; the window is such, and the launch its own.
                         return unsafe { gpu.launch(band_dims(launch), draw) };
                     });
-                    if let Some((block, launch)) = Block::of_outputs(&window, size_of::<S>(), sums_of_rows(&window)) {
+                    if let Some((block, launch)) = Block::of_outputs(&window, size_of::<S>(), 0) {
                         let outputs = Lines::new(window.output);
                         let _why = Kernels::AnyBands.because(&window);
                         let draw = StochasticPoolForwardAny::<S> { x, y, indices, state, window, block, outputs };
@@ -179,6 +193,12 @@ impl<T: Real> OnGpu for Forward<'_, T> {
                         // SAFETY: as below; the geometry fits.
                         return unsafe { gpu.launch(LaunchDims::new(blocks, TWOS_BLOCK), draw) };
                     }
+                    for_sums_of_rows!(window, Falling::new(&window) => SIZE, (falling, launch), {
+                        let _why = Kernels::SumsOfRows.because(&window);
+                        let draw = StochasticPoolForwardFalling::<S, SIZE> { x, y, indices, state, window, falling };
+                        // SAFETY: as below; the window is such, and the launch its own.
+                        return unsafe { gpu.launch(band_dims(launch), draw) };
+                    });
                     for_padded!(window, Patches::of_drawn_outputs(&window) => SIZE: usize, PADDING, (patches, grid, block), {
                         let _why = Kernels::Patches.because(&window);
                         let draw =

@@ -9,7 +9,7 @@
 //!   past the last), and no gradient goes back.
 //! - Infinities have all the probability, each as much as another; NaNs have it before them. A drawn element comes out as it
 //!   is, and the mean with it is infinite or NaN. Minus infinity is a number below zero.
-//! - Weights are added up in row-major order, one after another. Of a large window, of more than 255 positions in at most 4096 rows, the
+//! - Weights are added up in row-major order, one after another. Of a window of more than nine positions in at most 4096 rows the
 //!   sum is by rows ([`kernels::stochastic_pool::by_rows`]): each row's alone, then the rows' one after another; up to an element it is
 //!   that of the rows before, and added to it that of its row so far.
 //! - Sums of finite elements do not overflow: their weights are made smaller where they would.

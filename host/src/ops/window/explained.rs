@@ -18,7 +18,7 @@ pub(crate) enum Kernels {
     /// By meshes as large as windows are apart.
     Meshes,
     /// By the sums of rows, which windows below each other share.
-    Beside,
+    SumsOfRows,
     /// By bands, for any window.
     AnyBands,
     /// A warp an output.
@@ -72,9 +72,10 @@ impl Kernels {
                 Self::Meshes => {
                     "a thread a mesh as large as windows are apart, of a stride and a number of meshes compiled in"
                 }
-                Self::Beside => {
-                    "by bands of rows in shared memory, rows added up once for all their windows, of a stride compiled in"
+                Self::SumsOfRows if L::CHANNELS_LAST => {
+                    "a thread down a column of a channel's outputs, each row of windows added up once"
                 }
+                Self::SumsOfRows => "by tiles of outputs in shared memory, each row of windows added up once",
                 Self::AnyBands => {
                     "by bands of rows in shared memory, which have room; the size has no kernel of its own"
                 }

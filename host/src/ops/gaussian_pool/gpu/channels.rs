@@ -18,6 +18,7 @@ use crate::ops::window::{elements, turned};
 use crate::{DType, Real, Result};
 
 /// A launch's window, and how its threads are laid over it.
+#[derive(Clone, Copy)]
 pub(super) struct ChannelsPlan {
     window: Window<Nhwc>,
     workers: Workers,

@@ -24,6 +24,7 @@ use crate::ops::window::{Choice, band_dims, elements};
 use crate::{DType, Real, Result};
 
 /// A launch's window, and how its threads are laid over it.
+#[derive(Clone, Copy)]
 pub(super) struct RowMajorPlan<W> {
     window: Window<Nchw>,
     sets: Sets,
@@ -31,6 +32,7 @@ pub(super) struct RowMajorPlan<W> {
 }
 
 /// By which kernel, and the blocks.
+#[derive(Clone, Copy)]
 pub(super) enum ForwardWay {
     Squares(Squares, u32),
     Quads(Lines, u32),
@@ -39,6 +41,7 @@ pub(super) enum ForwardWay {
 }
 
 /// The same of the backward pass.
+#[derive(Clone, Copy)]
 pub(super) enum BackwardWay {
     Quads(Quads, u32),
     Pairs(Bands, BandLaunch),

@@ -16,6 +16,7 @@ use crate::ops::window::turned;
 use crate::{Real, Result};
 
 /// A launch's window, turned round, and its runs.
+#[derive(Clone, Copy)]
 pub(super) struct RunsPlan {
     window: Window<Nhwc>,
     of: VectorsOf,
