@@ -9,7 +9,7 @@
 use cuda_std::prelude::*;
 
 use super::elements::{Elements, InMemory};
-use super::sums_of_rows::{Drawn, Summed, draw};
+use super::sums_of_rows::{Summed, draw};
 use super::{LARGE, by_rows, state, uniform_of};
 use crate::band::BandLaunch;
 use crate::philox::Pass;
@@ -132,22 +132,25 @@ pub unsafe fn stochastic_pool_forward_falling<T: Storage, const SIZE: usize>(
             falls.inside |= u32::from(falls.left.wrapping_add(J as u32) < window.input[1]) << J;
         });
         let map = plane * window.channels + channel;
-        let mut fresh = size[0];
-        let mut row = first;
+        let output = window.output_plane(plane) + place as usize;
+        let (mut fresh, mut row, mut again) = (size[0], first, false);
         while row < first + rows {
             falls.add::<SIZE>(fresh);
-            let index = (map * height + row) * width + column;
-            let uniform = uniform_of(pass.number(index));
-            let Drawn { mut position, mut value, again } = draw::<SIZE>(&falls, size, uniform);
-            if again {
-                let source = InMemory { x, window, channel };
-                (position, value) = Elements { window, source, row, column, by_rows: true }.draw(uniform);
-            }
-            let output = window.output_plane(plane) + row as usize * window.output_line() + place as usize;
-            y.store(output, T::from_f32(value));
-            indices.store(output, position as u8);
+            let drawn = draw::<SIZE>(&falls, size, uniform_of(pass.number((map * height + row) * width + column)));
+            again |= drawn.again;
+            y.store(output + row as usize * window.output_line(), T::from_f32(drawn.value));
+            indices.store(output + row as usize * window.output_line(), drawn.position as u8);
             falls.top = falls.top.wrapping_add(window.stride[0]);
             fresh = window.stride[0].min(size[0]);
+            row += 1;
+        }
+        // Seldom, and apart from the loop that is for all: the registers are few.
+        let mut row = if again { first } else { first + rows };
+        while row < first + rows {
+            let elements = Elements { window, source: InMemory { x, window, channel }, row, column, by_rows: true };
+            let (position, value) = elements.draw(uniform_of(pass.number((map * height + row) * width + column)));
+            y.store(output + row as usize * window.output_line(), T::from_f32(value));
+            indices.store(output + row as usize * window.output_line(), position as u8);
             row += 1;
         }
     }

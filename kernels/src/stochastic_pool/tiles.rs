@@ -17,7 +17,7 @@ use cuda_std::prelude::*;
 pub use self::plan::Tiles;
 use self::plan::{FOUR, THREADS};
 use super::elements::{Elements, InMemory};
-use super::sums_of_rows::{Drawn, Summed, draw};
+use super::sums_of_rows::{Summed, draw};
 use super::{state, uniform_of};
 use crate::philox::Pass;
 use crate::window::{Divider, Nchw, Window};
@@ -64,36 +64,39 @@ pub unsafe fn stochastic_pool_forward_tiles<T: Storage, const SIZE: usize>(
             stride => of_ones::<SIZE>(&tiles, count, [size[1], stride], weights, sums),
         }
         thread::sync_threads();
-        let [height, width] = window.output;
         let of_line = tiles.fours * FOUR;
         let (below, first, step) = own(tiles.columns, tiles.by_columns);
         let column = tile.first[1] + below;
-        let end = if (first < step) & (column < width) { tile.planes * tiles.rows } else { 0 };
-        let mut number = first;
+        let there = (first < step) & (column < window.output[1]);
+        let end = if there { tile.planes * tiles.rows } else { 0 };
+        let (mut number, mut again) = (first, false);
         while number < end {
-            // Of several planes the rows are all that there are.
-            let of_block = if tiles.depth > 1 { tiles.by_rows.divide(number) } else { 0 };
-            let of_plane = number - of_block * tiles.rows;
-            let row = tile.first[0] + of_plane;
-            if row < height {
-                let plane = tile.plane + of_block;
-                let output = (plane * height + row) * width + column;
-                let uniform = uniform_of(pass.number(output));
-                let line = of_block * lines + of_plane * window.stride[0];
+            let at = tile.output(&window, &tiles, number, column);
+            if at.row < window.output[0] {
+                let line = at.of_block * lines + at.of_plane * window.stride[0];
                 let summed = Staged {
                     sums: sums.offset(line * of_line + below),
                     columns: of_line,
                     weights: weights.offset(line * tiles.pitch + below * window.stride[1]),
                     pitch: tiles.pitch,
                 };
-                let Drawn { mut position, mut value, again } = draw::<SIZE>(&summed, size, uniform);
-                if again {
-                    let x = x.offset(window.input_plane(plane));
-                    let source = InMemory { x, window, channel: 0 };
-                    (position, value) = Elements { window, source, row, column, by_rows: true }.draw(uniform);
-                }
-                y.store(output as usize, T::from_f32(value));
-                indices.store(output as usize, position as u8);
+                let drawn = draw::<SIZE>(&summed, size, uniform_of(pass.number(at.output)));
+                again |= drawn.again;
+                y.store(at.output as usize, T::from_f32(drawn.value));
+                indices.store(at.output as usize, drawn.position as u8);
+            }
+            number += step;
+        }
+        // Seldom, and apart from the loop that is for all: the registers are few.
+        let mut number = if again { first } else { end };
+        while number < end {
+            let at = tile.output(&window, &tiles, number, column);
+            if at.row < window.output[0] {
+                let source = InMemory { x: x.offset(window.input_plane(at.plane)), window, channel: 0 };
+                let elements = Elements { window, source, row: at.row, column, by_rows: true };
+                let (position, value) = elements.draw(uniform_of(pass.number(at.output)));
+                y.store(at.output as usize, T::from_f32(value));
+                indices.store(at.output as usize, position as u8);
             }
             number += step;
         }
@@ -117,6 +120,25 @@ impl Tile {
         let plane = group * tiles.depth;
         Self { plane, planes: tiles.depth.min(window.planes - plane), first }
     }
+
+    /// That in a column of the row with this number of the block's, which may be below the image.
+    #[device_inline]
+    fn output(&self, window: &Window<Nchw>, tiles: &Tiles, number: u32, column: u32) -> Output {
+        // Of several planes the rows are all that there are.
+        let of_block = if tiles.depth > 1 { tiles.by_rows.divide(number) } else { 0 };
+        let of_plane = number - of_block * tiles.rows;
+        let (plane, row) = (self.plane + of_block, self.first[0] + of_plane);
+        Output { of_block, of_plane, plane, row, output: (plane * window.output[0] + row) * window.output[1] + column }
+    }
+}
+
+/// An output: its plane of the block's and row of the tile's, its plane and row, and its number.
+struct Output {
+    of_block: u32,
+    of_plane: u32,
+    plane: u32,
+    row: u32,
+    output: u32,
 }
 
 /// This thread's of so many columns, its first row, and how many on the next is; none of the rows where the first is no less than that.

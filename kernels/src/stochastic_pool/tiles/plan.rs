@@ -18,8 +18,8 @@ const ALL_BYTES: u64 = 224 * 1024;
 /// Multiprocessors of an H100 or H200.
 const MULTIPROCESSORS: u64 = 132;
 /// Threads of a multiprocessor, at most, and beside which more do not help, about.
-const MOST_THREADS: u64 = 1120;
-const ENOUGH: u64 = 768;
+const MOST_THREADS: u64 = 1344;
+const ENOUGH: u64 = 1152;
 /// Windows beside each other of which a thread adds up a row, and elements of a vector.
 pub(super) const FOUR: u32 = 4;
 /// Elements of a row of weights, from which on a lane has four at once.
