@@ -53,8 +53,8 @@ impl Falling {
         let is_such = by_rows(window.size) && positions < LARGE && window.dilation == [1, 1];
         let line = u64::from(width) * u64::from(window.channels);
         let columns = line.checked_mul(window.planes.into())?;
-        // Indices of outputs have 32 bits.
-        columns.checked_mul(height.into()).filter(|&outputs| outputs <= 1 << 32)?;
+        // Indices of outputs have 32 bits, and so has a line of them.
+        columns.checked_mul(height.into()).filter(|&outputs| outputs < 1 << 32)?;
         if !is_such || window.size[0] > MOST_ROWS {
             return None;
         }
@@ -83,7 +83,7 @@ impl Falling {
 /// positions unless that is 0.
 ///
 /// # Safety
-/// The module's, but for the tiling; the window is such, and its outputs are no more than 2³²; `falling` is the window's, with the
+/// The module's, but for the tiling; the window is such, and its outputs are fewer than 2³²; `falling` is the window's, with the
 /// launch's grid, block and shared memory.
 #[kernel(
     block = BLOCK,
@@ -248,8 +248,9 @@ impl<T: Storage> Summed for Falls<T> {
     unsafe fn weight(&self, row: Row, column: u32) -> f32 {
         let inside = row.inside & (self.left.wrapping_add(column) < self.input[1]);
         // SAFETY: inside the image.
-        let x =
-            unsafe { self.x.load_if(inside, row.at.wrapping_add((column * self.pixel) as usize), T::from_f32(0.0)) };
+        let x = unsafe {
+            self.x.load_if(inside, row.at.wrapping_add(column as usize * self.pixel as usize), T::from_f32(0.0))
+        };
         float::maximum(x.to_f32(), 0.0)
     }
 }
@@ -286,6 +287,13 @@ mod tests {
                 assert!((bits(&y), indices) == expected, "{size:?} {stride:?} {rows}");
             }
         }
+        // As many channels as a line of outputs, or a window's row, has more elements of than 32 bits count.
+        for channels in [1 << 30, u32::MAX / 5, u32::MAX] {
+            let window = Window { channels, ..window::<Nhwc>([1, 1], [9, 9], [5, 5], [1, 1], [0, 0]) };
+            assert!(Falling::new(&window).is_none(), "{channels}");
+        }
+        let window_of_one = Window { channels: 1 << 28, ..window::<Nhwc>([1, 1], [5, 5], [5, 5], [1, 1], [0, 0]) };
+        assert!(Falling::new(&window_of_one).is_some());
         assert!(Falling::new(&window::<Nhwc>([1, 1], [40, 40], [17, 2], [1, 1], [0, 0])).is_none());
         assert!(Falling::new(&window::<Nhwc>([1, 1], [40, 40], [3, 3], [1, 1], [0, 0])).is_none());
     }
