@@ -4,7 +4,8 @@
 //! row of its windows once and keeps the sums of the last window's rows in shared memory, where nobody else reads them: in a ring, twice, so that those
 //! of a window lie one after another wherever it begins. It draws by these, and loads the one row that is drawn from again, from the cache.
 //!
-//! Bound by instructions where windows overlap much: as the draws of [row-major](super::tiles) windows, and two a load.
+//! Bound by instructions where windows overlap much: those of a draw, as of [row-major](super::tiles) windows, and a place and a comparison for each
+//! element that is loaded. On an H200 7×7 one apart of 64×64×112×112 in f32 reaches 0.18 of the copy rate, with 70 % of the slots used, 9×9 three apart 0.35.
 
 use cuda_std::prelude::*;
 

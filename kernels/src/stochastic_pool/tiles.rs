@@ -2,13 +2,14 @@
 //! first; then a thread draws from each window by these.
 //!
 //! Launch: blocks of up to [`THREADS`] threads, each with a tile of a plane's outputs, or with some whole planes where these are small: as many threads as
-//! whole rows of the tile, about, so that each goes down one column. The rows of weights
-//! that the tile's windows have lie in shared memory, with zeros beside them for what is outside the image, which change no sum, so that no thread
+//! whole rows of the tile, about, so that each goes down one column. The rows of weights that the tile's windows have lie in shared memory, with zeros beside them for what is outside the image, which change no sum, so that no thread
 //! asks what is there. They begin at multiples of all banks: whichever rows threads draw from, windows an odd number of elements apart are in
 //! different banks. Behind them are the rows' sums, `[plane][row of weights][column of outputs]`, of which a thread adds up those of four windows beside each
 //! other, which share elements, where their stride has code of its own.
 //!
-//! Bound by instructions where windows overlap much, which is what a draw takes: ten a row and ten a column, about, and those of its random number.
+//! Bound by instructions: where windows overlap much those of a draw, some five a row, five a column and fifty for its random number; of windows
+//! further apart those that bring weights, too. On an H200 7×7 one apart of 64×64×112×112 in f32 reaches 0.27 of the copy rate, with 78 % of the slots
+//! used, 9×9 three apart of 111×113 0.50, with 65 %.
 
 mod plan;
 
