@@ -1,6 +1,8 @@
+use std::cell::RefCell;
+
 use cuda_std::launch::LaunchDims;
 use kernels::band::any::Lines;
-use kernels::band::{Bands, Block};
+use kernels::band::{BandLaunch, Bands, Block};
 use kernels::chunks::{self, Chunks};
 use kernels::patch::Patches;
 use kernels::stochastic_pool::{
@@ -16,7 +18,7 @@ use kernels::stochastic_pool::{
 };
 use kernels::warps::Warps;
 use kernels::wholes::{self, Wholes};
-use kernels::window::{Nchw, Nhwc, Tiling};
+use kernels::window::{Nchw, Nhwc, Tiling, Window};
 
 use super::{Advance, Forward, Inference};
 use crate::device::{Gpu, OnGpu, for_half, for_storage};
@@ -25,6 +27,7 @@ use crate::ops::window::{
     Choice, Kernels, band_dims, channels_last, for_columns, for_meshes, for_order, for_padded, for_slide,
     forward_vectors, is_little, row_major,
 };
+use crate::recent::Recent;
 use crate::{Layout, Real, Result};
 
 /// Runs a block, which returns, with the size of a row-major window as a constant and what a launch by fours of a row
@@ -84,6 +87,19 @@ macro_rules! for_strides_of_three {
             $body
         }
     )*};
+}
+
+/// Windows whose tiles a thread remembers.
+const RECENT: usize = 8;
+
+type TilesLaunch = Option<(Tiles, BandLaunch)>;
+
+/// The tiles of a window, which take most of a microsecond to choose.
+fn tiles_of(window: &Window<Nchw>) -> TilesLaunch {
+    thread_local! {
+        static TILES: RefCell<Recent<Window<Nchw>, TilesLaunch, RECENT>> = RefCell::default();
+    }
+    TILES.with_borrow_mut(|recent| recent.get(*window, || Tiles::new(window)))
 }
 
 impl<T: Real> OnGpu for Forward<'_, T> {
@@ -169,7 +185,7 @@ impl<T: Real> OnGpu for Forward<'_, T> {
                         // SAFETY: as below; the window is such.
                         return unsafe { gpu.launch(band_dims(launch), draw) };
                     });
-                    for_sums_of_rows!(window, Tiles::new(&window) => SIZE, (tiles, launch), {
+                    for_sums_of_rows!(window, tiles_of(&window) => SIZE, (tiles, launch), {
                         let _why = Kernels::SumsOfRows.because(&window);
                         let draw = StochasticPoolForwardTiles::<S, SIZE> { x, y, indices, state, window, tiles };
                         // SAFETY: as below; the window is such, and the launch its own.
