@@ -161,3 +161,10 @@ pub(crate) unsafe fn put4<T: Storage>(out: GlobalMut<T>, i: usize, result: Vec4<
         out.store4(i, sum.map(T::from_f32));
     }
 }
+
+/// The reciprocal of a number of moderate size, within a unit or two in the last place.
+#[device_inline]
+pub(crate) fn reciprocal(number: f32) -> f32 {
+    let near = float::reciprocal_approx(number);
+    float::fma(near, float::fma(-number, near, 1.0), near)
+}

@@ -28,7 +28,8 @@ const MOST_CHANNELS: u32 = 4;
 /// Axes whose weights a thread computes, at most.
 const TURNS: usize = (2 * MOST_LANES * MOST_CHANNELS / PACKS_BLOCK) as usize;
 
-/// Outputs of a thread, of windows of so many positions each way and so far apart, in packs of so many bytes: as many as leave registers for all that is loaded.
+/// Outputs of a thread where there is much, of windows of so many positions each way and so far apart, in packs of so many bytes: as many as leave registers
+/// for all that is loaded. Of 3×3 windows threads have [`FEWER_OUTPUTS`](super::packs::FEWER_OUTPUTS) or one where there is less.
 pub const fn outputs(size: u32, stride: u32, bytes: u32) -> u32 {
     match (size, stride, bytes) {
         (3, 1, _) | (5, 1, ..=4) => 8,
@@ -148,21 +149,21 @@ impl Group {
 ///
 /// # Safety
 /// The parent module's. `x` and `y` are what `window` says, whose channels are packs of `BYTES` bytes and whose windows are `SIZE` by `SIZE`, and `STRIDE`
-/// apart along y; `mean` holds two and `var` `variances` elements for each channel; [groups](crate::packs::groups) have `lanes` packs; `elements` are the
+/// apart along y where `ROWS` is not 1; `mean` holds two and `var` `variances` elements for each channel; [groups](crate::packs::groups) have `lanes` packs; `elements` are the
 /// window's outputs by as many, `ROWS` a thread, with the launch's grid for each group, and shared memory is what [`shared_bytes`] says.
 #[kernel(
     block = PACKS_BLOCK,
     min_blocks = min_blocks(BYTES, size_of::<T>(), SIZE, STRIDE, ROWS),
     instances(
         (T, BYTES, SIZE, STRIDE, ROWS) = [
-            (f32, 4, 3, 1, 8), (f32, 4, 3, 2, 4), (f32, 4, 5, 1, 8), (f32, 4, 5, 2, 4), (f32, 4, 7, 1, 4), (f32, 4, 7, 2, 2),
-            (f32, 8, 3, 1, 8), (f32, 8, 3, 2, 4), (f32, 8, 5, 1, 4), (f32, 8, 5, 2, 2),
-            (f16, 2, 3, 1, 8), (f16, 2, 3, 2, 4), (f16, 2, 5, 1, 8), (f16, 2, 5, 2, 4), (f16, 2, 7, 1, 4), (f16, 2, 7, 2, 2),
-            (f16, 4, 3, 1, 8), (f16, 4, 3, 2, 4), (f16, 4, 5, 1, 8), (f16, 4, 5, 2, 4), (f16, 4, 7, 1, 4), (f16, 4, 7, 2, 2),
-            (f16, 8, 3, 1, 8), (f16, 8, 3, 2, 4),
-            (bf16, 2, 3, 1, 8), (bf16, 2, 3, 2, 4), (bf16, 2, 5, 1, 8), (bf16, 2, 5, 2, 4), (bf16, 2, 7, 1, 4), (bf16, 2, 7, 2, 2),
-            (bf16, 4, 3, 1, 8), (bf16, 4, 3, 2, 4), (bf16, 4, 5, 1, 8), (bf16, 4, 5, 2, 4), (bf16, 4, 7, 1, 4), (bf16, 4, 7, 2, 2),
-            (bf16, 8, 3, 1, 8), (bf16, 8, 3, 2, 4)
+            (f32, 4, 3, 1, 1), (f32, 4, 3, 1, 4), (f32, 4, 3, 1, 8), (f32, 4, 3, 2, 4), (f32, 4, 5, 1, 8), (f32, 4, 5, 2, 4), (f32, 4, 7, 1, 4), (f32, 4, 7, 2, 2),
+            (f32, 8, 3, 1, 1), (f32, 8, 3, 1, 4), (f32, 8, 3, 1, 8), (f32, 8, 3, 2, 4), (f32, 8, 5, 1, 4), (f32, 8, 5, 2, 2),
+            (f16, 2, 3, 1, 1), (f16, 2, 3, 1, 4), (f16, 2, 3, 1, 8), (f16, 2, 3, 2, 4), (f16, 2, 5, 1, 8), (f16, 2, 5, 2, 4), (f16, 2, 7, 1, 4), (f16, 2, 7, 2, 2),
+            (f16, 4, 3, 1, 1), (f16, 4, 3, 1, 4), (f16, 4, 3, 1, 8), (f16, 4, 3, 2, 4), (f16, 4, 5, 1, 8), (f16, 4, 5, 2, 4), (f16, 4, 7, 1, 4), (f16, 4, 7, 2, 2),
+            (f16, 8, 3, 1, 1), (f16, 8, 3, 1, 4), (f16, 8, 3, 1, 8), (f16, 8, 3, 2, 4),
+            (bf16, 2, 3, 1, 1), (bf16, 2, 3, 1, 4), (bf16, 2, 3, 1, 8), (bf16, 2, 3, 2, 4), (bf16, 2, 5, 1, 8), (bf16, 2, 5, 2, 4), (bf16, 2, 7, 1, 4), (bf16, 2, 7, 2, 2),
+            (bf16, 4, 3, 1, 1), (bf16, 4, 3, 1, 4), (bf16, 4, 3, 1, 8), (bf16, 4, 3, 2, 4), (bf16, 4, 5, 1, 8), (bf16, 4, 5, 2, 4), (bf16, 4, 7, 1, 4), (bf16, 4, 7, 2, 2),
+            (bf16, 8, 3, 1, 1), (bf16, 8, 3, 1, 4), (bf16, 8, 3, 1, 8), (bf16, 8, 3, 2, 4)
         ]
     )
 )]

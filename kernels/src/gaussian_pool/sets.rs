@@ -5,8 +5,9 @@
 
 use cuda_std::prelude::*;
 
-use super::weights::{Shape, derive, reciprocal, unscaled};
+use super::weights::{Shape, derive, unscaled};
 use crate::band::{self, Bands, Copied, Span, least};
+use crate::elementwise::reciprocal;
 use crate::window::Divider;
 
 /// Vectors of weights of a Gaussian: along y and x.

@@ -3,6 +3,7 @@
 use cuda_std::prelude::*;
 
 use super::{Axis, Geometry, divide};
+use crate::elementwise::reciprocal;
 
 /// Threads of a block of [`gaussian_pool_weights`].
 pub const WEIGHTS_BLOCK: u32 = 128;
@@ -295,19 +296,13 @@ pub(super) fn whole<const SIZE: usize>(Shape { mean, var, valid }: Shape) -> [f3
     unrolled!(I in [0 1 2 3 4 5 6] { if I < SIZE {
         let step = I as f32 - nearest;
         let exponent = step * (((I as f32 + nearest - last) * 0.5 - mean) * scale * of_var);
-        weights[I] = if step == 0.0 { 1.0 } else { float::exp(-exponent) };
+        // A selection among exponents, not a branch round each exponential, so that all of these are under way together.
+        weights[I] = float::exp(if step == 0.0 { 0.0 } else { -exponent });
         sum += weights[I];
     } });
     let of_sum = if valid { reciprocal(sum) } else { f32::NAN };
     unrolled!(I in [0 1 2 3 4 5 6] { if I < SIZE { weights[I] *= of_sum; } });
     weights
-}
-
-/// The reciprocal of a number of moderate size, within a unit or two in the last place.
-#[device_inline]
-pub(super) fn reciprocal(number: f32) -> f32 {
-    let near = float::reciprocal_approx(number);
-    float::fma(near, float::fma(-number, near, 1.0), near)
 }
 
 /// Puts the weights of a window of `size` positions, and their derivatives by mean and variance, of what [`unscaled`] gave of them; this thread
@@ -374,11 +369,14 @@ fn nearest(begin: u32, end: u32, last: f32, mean: f32) -> f32 {
     let guess = float::floor((last * 0.5 + mean).max(first).min(final_));
     // The sum above is rounded. The middle between two positions is not, nor is its difference from a mean close to it.
     let after_middle = |position: f32| mean > (2.0 * position + 1.0 - last) * 0.5;
-    if guess < final_ && after_middle(guess) {
-        guess + 1.0
-    } else if guess > first && !after_middle(guess - 1.0) {
-        guess - 1.0
-    } else {
-        guess
-    }
+    let next = (guess < final_) & after_middle(guess);
+    let before = (guess > first) & !after_middle(guess - 1.0);
+    guess
+        + if next {
+            1.0
+        } else if before {
+            -1.0
+        } else {
+            0.0
+        }
 }

@@ -32,16 +32,24 @@ pub(super) fn cases() -> Vec<Case> {
         ([1, 131, 7, 6], window(5, 2, 2), 1),
         ([1, 270, 5, 4], window(7, 1, 3), 1),
         ([1, 64, 7, 7], window(7, 2, 3).ceil_mode(true), 1),
+        // One output a thread.
+        ([1, 2, 9, 7], window(3, 1, 1), 1),
+        ([1, 3, 9, 8], window(3, 2, 1), 1),
     ];
     of_maps(&list, &[ChannelsLast], &[false])
 }
 
-/// Gradients of as many cells as have several a thread on a real GPU.
+/// As many outputs and cells as have several a thread on a real GPU, of outputs some and as many as they may.
 pub(super) fn tests() -> Vec<Trial> {
-    let window = |size, padding| Window::new([size; 2]).stride([2; 2]).padding([padding; 2]);
-    let list = [([8, 32, 63, 64], window(3, 1), 1), ([4, 32, 64, 63], window(5, 2), 1)];
+    let window = |size, stride, padding| Window::new([size; 2]).stride([stride; 2]).padding([padding; 2]);
+    let list = [
+        ([8, 32, 63, 64], window(3, 2, 1), 1),
+        ([4, 32, 64, 63], window(5, 2, 2), 1),
+        ([2, 62, 45, 44], window(3, 1, 0), 1),
+        ([8, 64, 47, 46], window(3, 1, 1), 1),
+    ];
     let test = |(i, case): (usize, Case)| {
-        on_real_gpu(&format!("gaussian_pool::packs_apiece::several_cells::{i}"), move |gpu| {
+        on_real_gpu(&format!("gaussian_pool::packs_apiece::several::{i}"), move |gpu| {
             compare::<f32>(gpu, &case, 13)?;
             compare::<f16>(gpu, &case, 13)?;
             compare::<bf16>(gpu, &case, 13)

@@ -22,7 +22,7 @@ pub(super) struct FlatPlan {
 }
 
 /// Outputs from which on these take less time than packs of one element.
-const MUCH: u64 = 1 << 18;
+const MUCH: u64 = 1 << 19;
 
 /// The plan of the pass forward, if channels are last, of 16 bits and an odd number, and all share a Gaussian whose weights are the same everywhere.
 pub(super) fn forward(gpu: &Gpu, plan: &Plan, geometry: &Geometry, dtype: DType) -> Option<FlatPlan> {
