@@ -46,19 +46,25 @@ impl Weights {
         words(size) * 4
     }
 
-    /// The products of Gaussian number `map` for each position, row by row, in shared memory. All threads of the block come here.
+    /// The products of Gaussian number `map` for each position, row by row, turned round or not, in shared memory. All threads of the block come here.
     ///
     /// # Safety
     /// `parameters` hold the Gaussian, and shared memory is as large as [`shared_bytes`](Self::shared_bytes) says.
     #[device_inline]
-    pub(super) unsafe fn products(&self, parameters: [Global<f32>; 2], geometry: &Geometry, map: u32) -> Shared<f32> {
+    pub(super) unsafe fn products(
+        &self,
+        parameters: [Global<f32>; 2],
+        geometry: &Geometry,
+        map: u32,
+        turned: bool,
+    ) -> Shared<f32> {
         let [height, width] = [geometry.axes[0].size, geometry.axes[1].size];
         let products = dynamic_shared::<f32>();
         let (thread, threads) = (thread::thread_idx_x(), thread::block_dim_x());
         // SAFETY: shared memory holds both vectors and the products; the parameters are there.
         unsafe {
             let by_axis = products.offset(height * width);
-            along_axes(by_axis, parameters, geometry, self.variances, map, false);
+            along_axes(by_axis, parameters, geometry, self.variances, map, turned);
             thread::sync_threads();
             let mut position = thread;
             while position < height * width {
@@ -79,10 +85,11 @@ const fn words([height, width]: [u32; 2]) -> u32 {
     (height * width + height + width + 3) & !3
 }
 
-/// `y[n, c*K + map]` = `x[n, c]` pooled by Gaussian `map` of `K`, which `geometry.kernels` is.
+/// `y[n, c*K + map]` = `x[n, c]` pooled by Gaussian `map` of `K`, which `geometry.kernels` is. Backward, of one Gaussian and windows one apart, it is the
+/// pooling of `dy` by the window `turned` round.
 ///
 /// # Safety
-/// The parent module's. `x` and `y` are what `window` and `geometry` say, which are of the same windows; `mean` holds two and `var` `variances`
+/// The parent module's. `x` and `y` are what `window` says and, forward, `geometry`, which are of the same windows; `mean` holds two and `var` `variances`
 /// elements for each Gaussian; `vectors` are of the window's outputs, with the launch's grid and block, and shared memory has room for the weights and
 /// after these for what a thread of a shared window has summed, a word for each channel.
 #[kernel(max_threads = vectors::THREADS, min_blocks = vectors::MIN_BLOCKS, instances(T = [f32, f16, bf16]))]
@@ -93,13 +100,14 @@ pub unsafe fn gaussian_pool_forward_vectors<T: Lanes>(
     y: GlobalMut<T>,
     weights: Weights,
     map: u32,
+    turned: u32,
     geometry: Geometry,
     window: Window<Nhwc>,
     vectors: Vectors,
 ) {
     // SAFETY: the caller's; positions past the last, whose vector is of zeros, have the last's weight.
     unsafe {
-        let products = weights.products([mean, var], &geometry, map);
+        let products = weights.products([mean, var], &geometry, map, turned != 0);
         let last = window.size[0] * window.size[1] - 1;
         let found = |_: &Place| [0.0; LANES];
         let add = |sum: Numbers, words: Words, position: u32| {
@@ -143,7 +151,7 @@ pub unsafe fn gaussian_pool_backward_vectors<T: Lanes, const ROWS: usize>(
 ) {
     // SAFETY: the caller's; what is past a window, whose vector is of zeros, has its last weight.
     unsafe {
-        let products = weights.products([mean, var], &geometry, 0);
+        let products = weights.products([mean, var], &geometry, 0, false);
         let last = window.size[0] * window.size[1] - 1;
         let dy = dy.cast::<u32>();
         let load = |inside, vector: usize| dy.load4_if(inside, vector.wrapping_mul(4), Vec4::splat(0));

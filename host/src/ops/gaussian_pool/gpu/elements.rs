@@ -17,7 +17,7 @@ use super::vectors;
 use super::{few, packs};
 use crate::Layout::{ChannelsLast, RowMajor};
 use crate::device::{Gpu, SHARED_WITHOUT_ASKING, for_storage};
-use crate::ops::window::turned;
+use crate::ops::window::{is_oblong, turned};
 use crate::{DType, Real, Result};
 
 /// A launch's window and its threads.
@@ -83,6 +83,8 @@ struct Kind {
     size: [u32; 2],
     /// The longer way from window to window.
     stride: u32,
+    /// Whether windows, or the ways between them, are not the same both ways.
+    oblong: bool,
     /// Whether rows are short, so that tiles are mostly empty.
     is_small: bool,
 }
@@ -99,6 +101,7 @@ impl Kind {
             channels,
             size: window.size,
             stride: window.stride[0].max(window.stride[1]),
+            oblong: is_oblong(&window.in_order()),
             is_small: window.input[1] <= SHORT,
         }
     }
@@ -123,6 +126,8 @@ impl Kind {
         let small = self.size[0].saturating_mul(self.size[1]) <= 64;
         let overlap = self.stride < self.size[0].min(self.size[1]);
         match (&self.channels, self.size, self.stride) {
+            (Channels::Vectors, _, _) if self.oblong => 0..0,
+            (Channels::Odd | Channels::Halves, _, 2..) if self.oblong => 0..1 << 21,
             (Channels::One, _, 2..) if overlap => 0..1 << 20,
             (Channels::One | Channels::Odd, [2, 2] | [3, 3], _) | (Channels::Halves, [2, 2], _) => 0..0,
             (Channels::One, _, 2..) => 0..1 << 18,

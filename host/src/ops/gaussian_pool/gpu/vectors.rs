@@ -14,6 +14,7 @@ use super::super::{Backward, Forward};
 use super::patches::window;
 use crate::Layout::{ChannelsLast, RowMajor};
 use crate::device::{Gpu, for_half, for_storage};
+use crate::ops::window::turned;
 use crate::{DType, Real, Result};
 
 /// Windows over an input, at most: with more, sums along each axis are less work than a product for each position.
@@ -38,6 +39,8 @@ pub(super) struct VectorsPlan {
 enum Way {
     /// For any window.
     Any,
+    /// Backward by the forward kernel and the window turned round, which is the plan's.
+    Turned,
     /// By runs of outputs of row-major images: the plan's window is of images of one column, with a channel for each column.
     Rows,
 }
@@ -59,12 +62,18 @@ pub(super) fn forward(gpu: &Gpu, plan: &Plan, geometry: &Geometry, dtype: DType)
     Some(by_any(plan, window, of, of.shared_bytes(1, bytes)))
 }
 
-/// The plan of the backward pass for the input's gradient alone; likewise.
-pub(super) fn backward(gpu: &Gpu, plan: &Plan, geometry: &Geometry, dtype: DType) -> Option<VectorsPlan> {
+/// The plan of the backward pass for the input's gradient alone; likewise. That which is written, and not added to what is there, of windows one apart is the
+/// forward pass of the windows turned round.
+pub(super) fn backward(gpu: &Gpu, plan: &Plan, geometry: &Geometry, dtype: DType, writes: bool) -> Option<VectorsPlan> {
     let (window, bytes) = (of_shared(plan, geometry).filter(|_| geometry.kernels == 1)?, dtype.size());
     if plan.layout == RowMajor {
         // Padded by as many, turned round it is the same window.
         return by_rows(gpu, plan, window, bytes);
+    }
+    if window.stride == [1; 2] && writes {
+        let window = turned(window);
+        let of = VectorsOf::forward(&window, bytes)?;
+        return Some(VectorsPlan { way: Way::Turned, ..by_any(plan, window, of, of.shared_bytes(1, bytes)) });
     }
     Some(by_any(plan, window, VectorsOf::backward(&window, bytes)?, 0))
 }
@@ -117,7 +126,7 @@ fn weights(plan: &Plan, window: &Window<Nhwc>) -> Weights {
 /// Why a launch is made by these kernels.
 fn why(launch: &VectorsPlan) -> &'static str {
     match launch.way {
-        Way::Any => WHY,
+        Way::Any | Way::Turned => WHY,
         Way::Rows => ROWS,
     }
 }
@@ -161,8 +170,18 @@ impl<T: Real> Forward<'_, T> {
             let (mean, var) = (self.mean.gpu::<f32>(op, "mean")?, self.var.gpu::<f32>(op, "var")?);
             for map in 0..geometry.kernels {
                 let y = &mut *y;
-                let launch =
-                    GaussianPoolForwardVectors::<S> { x, mean, var, y, weights, map, geometry, window, vectors };
+                let launch = GaussianPoolForwardVectors::<S> {
+                    x,
+                    mean,
+                    var,
+                    y,
+                    weights,
+                    map,
+                    turned: 0,
+                    geometry,
+                    window,
+                    vectors,
+                };
                 // SAFETY: `x` and `y` have the shapes and the layout that `window` and `geometry` were made of, and the parameters
                 // theirs; the grid, the block and the shared memory are the plan's, and memory begins at multiples of 16 bytes.
                 unsafe { gpu.launch(dims, launch)? };
@@ -197,6 +216,12 @@ impl<T: Real> Backward<'_, T> {
                     // SAFETY: as above, of `dy` and `dx`; inputs of windows that overlap are one a thread.
                     unsafe { gpu.launch(dims, launch) }
                 }};
+            }
+            if launch.way == Way::Turned {
+                type Turned<'a, S> = GaussianPoolForwardVectors<'a, S>;
+                let launch = Turned { x: dy, mean, var, y: dx, weights, map: 0, turned: 1, geometry, window, vectors };
+                // SAFETY: as above, of `dy` and `dx`, whose windows are one apart and the window's turned round.
+                return unsafe { gpu.launch(dims, launch) };
             }
             if overlap(&window) { launch!(1) } else { launch!(AHEAD) }
         })
