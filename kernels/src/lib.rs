@@ -48,6 +48,7 @@ pub mod scale_add;
 pub mod sgd;
 pub mod shares;
 pub mod softmax_cross_entropy;
+pub mod spans;
 pub mod stochastic_pool;
 pub mod swish;
 pub mod vectors;

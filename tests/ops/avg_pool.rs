@@ -1,6 +1,7 @@
 //! Average pooling.
 
 mod channels_last;
+mod spans;
 
 use std::num::NonZero;
 
@@ -72,6 +73,7 @@ pub fn tests() -> Vec<Trial> {
         match_cpu::<bf16>(gpu, &large())
     }));
     tests.extend(channels_last::tests());
+    tests.extend(spans::tests());
     tests.push(on_real_gpu("avg_pool::matches_cpu_on_many_random_windows", |gpu| {
         for_random(100, cases(1), |case| {
             match_cpu::<f32>(gpu, std::slice::from_ref(&case))?;

@@ -35,6 +35,7 @@ mod ramp;
 mod row_major;
 mod shares;
 mod slide;
+mod spans;
 mod staged;
 mod strips;
 mod vectors;
@@ -67,6 +68,7 @@ pub fn tests() -> Vec<Trial> {
     tests.extend(packs::tests());
     tests.extend(flat::tests());
     tests.extend(packs_apiece::tests());
+    tests.extend(spans::tests());
     tests.extend(falling_packs::tests());
     for (i, case) in gpu_cases().into_iter().enumerate() {
         // What general kernels do for each Gaussian in turn takes a sanitizer minutes.
@@ -225,6 +227,7 @@ fn gpu_cases() -> Vec<Case> {
         elements::several(),
         apiece::cases(),
         packs_apiece::cases(),
+        spans::cases(),
         bands_along_y::cases(),
         falling_packs::cases(),
     ];

@@ -22,6 +22,7 @@ mod gaussian_pool;
 mod graphs;
 mod huge;
 mod max_pool;
+mod oblong;
 mod oracle;
 mod own_op;
 mod permute;

@@ -15,6 +15,7 @@ mod case;
 mod channels_last;
 mod errors;
 mod infinities;
+mod spans;
 
 pub fn tests() -> Vec<Trial> {
     let mut tests = vec![
@@ -33,6 +34,7 @@ pub fn tests() -> Vec<Trial> {
         on_cpu("max_pool::edge_empty_batch", || empty_batch(&Device::cpu())),
     ];
     tests.extend(abreast::tests());
+    tests.extend(spans::tests());
     tests.extend(channels_last::tests());
     tests.extend(infinities::tests());
     tests.extend(errors::tests());

@@ -251,7 +251,7 @@ pub fn down_strips() -> [([usize; 4], Window); 10] {
 }
 
 /// Of these what a sanitizer follows in seconds, where there is one: what is larger has more blocks, but no other barriers.
-fn followed(mut cases: Vec<([usize; 4], Window)>) -> Vec<([usize; 4], Window)> {
+pub fn followed(mut cases: Vec<([usize; 4], Window)>) -> Vec<([usize; 4], Window)> {
     cases.retain(|(shape, _)| !SANITIZED || shape.iter().product::<usize>() <= 5_000);
     cases
 }

@@ -5,6 +5,7 @@ mod choices;
 mod explained;
 mod falling;
 mod shares;
+mod spans;
 mod vectors;
 
 use std::marker::PhantomData;
@@ -18,6 +19,7 @@ pub(crate) use choices::{Choice, FEW_AVERAGED, FEW_PICKED, apart, elements, is_l
 pub(crate) use explained::Kernels;
 pub(crate) use falling::{Falling, is_much, of_packs, turned};
 pub(crate) use shares::{for_shares, shares};
+pub(crate) use spans::{MOST_ROWS_OF_SPANS, are_twos, for_spans, is_oblong, spans_of_inputs, spans_of_outputs};
 pub(crate) use vectors::{for_meshes, for_vectors, forward_vectors};
 
 /// Size, stride, padding and dilation of a two-dimensional window, each as `[vertical, horizontal]`.

@@ -56,7 +56,7 @@ pub unsafe fn avg_pool_forward_falling<T: Lanes, const BYTES: usize, const SIZE:
 /// `sum / of`, of which the reciprocal is known: in f32 the nearest number, by what the product with that leaves; in 16 bits, which are rounded once
 /// more, that product.
 #[device_inline]
-fn quotient<T>(sum: f32, of: f32, reciprocal: f32) -> f32 {
+pub(super) fn quotient<T>(sum: f32, of: f32, reciprocal: f32) -> f32 {
     let near = sum * reciprocal;
     if size_of::<T>() < 4 {
         return near;

@@ -10,7 +10,8 @@
 //! That is any layout's and any size's. Where rows have room in shared memory, row-major images go by [bands](crate::band),
 //! and common windows with the channels last by [patches](crate::patch); of 16 bits common windows go by
 //! [fours](crate::patch::quads) or by [octets](crate::patch::octets) of channels; forward over windows that share little
-//! goes by [pieces](crate::pieces), backward by [runs of elements](crate::shares), and forward over whole small planes by [threads of
+//! goes by [pieces](crate::pieces), backward by [runs of elements](crate::shares), over such that are not square, and small ones one apart, by
+//! [spans](crate::spans), and forward over whole small planes by [threads of
 //! their own](crate::wholes), over large ones of whole rows of 16 bytes by [chunks](crate::chunks) of these; windows of a few known sizes one apart with the channels last
 //! go down [strips](crate::falling), other ones by [vectors](crate::vectors) of channels,
 //! or, where channels are no whole vectors and windows overlap, by a few [outputs one below the other](crate::elements).
@@ -32,6 +33,7 @@ mod forward;
 mod meshes;
 mod octets;
 mod shares;
+mod spans;
 mod vectors;
 
 pub use backward::*;
@@ -42,6 +44,7 @@ pub use forward::*;
 pub use meshes::*;
 pub use octets::*;
 pub use shares::*;
+pub use spans::*;
 pub use vectors::*;
 
 use crate::window::{Order, Window};

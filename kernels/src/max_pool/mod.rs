@@ -6,7 +6,7 @@
 //! That is any layout's and any size's. Where rows have room in shared memory, row-major images go by [bands](crate::band),
 //! and common windows with the channels last by [patches](crate::patch); of 16 bits common windows go two at once, by
 //! [fours](crate::patch::quads) or by [octets](crate::patch::octets) of channels; windows that share little go by
-//! [pieces](crate::pieces), and those that are a whole small plane by [threads of their own](crate::wholes), large ones of whole rows
+//! [pieces](crate::pieces), such that are not square, and 2×2 one apart, by [spans](crate::spans), and those that are a whole small plane by [threads of their own](crate::wholes), large ones of whole rows
 //! of 16 bytes by [chunks](crate::chunks) of these; windows one apart of a known size, where there is much, go down
 //! [strips](crate::falling) with the channels last, and over [planes abreast](crate::abreast) where these are row-major; other windows with the channels last by [vectors](crate::vectors) of these. Backward
 //! is [`route`](crate::route)'s.
@@ -30,6 +30,7 @@ mod meshes;
 mod octets;
 mod ranked;
 mod small;
+mod spans;
 mod vectors;
 
 pub use abreast::*;
@@ -41,6 +42,7 @@ pub use meshes::*;
 pub use octets::*;
 pub use ranked::{MOST_POSITIONS, Ranked};
 pub use small::*;
+pub use spans::*;
 pub use vectors::*;
 
 use crate::elementwise::get;

@@ -4,10 +4,10 @@ use cuda_std::launch::LaunchDims;
 use kernels::avg_pool::{
     AvgPoolBackward, AvgPoolBackwardAny, AvgPoolBackwardBand, AvgPoolBackwardGroups, AvgPoolBackwardMeshes,
     AvgPoolBackwardOctets, AvgPoolBackwardPairs, AvgPoolBackwardPatch, AvgPoolBackwardQuads, AvgPoolBackwardShares,
-    AvgPoolBackwardVectors, AvgPoolForward, AvgPoolForwardApart, AvgPoolForwardBand, AvgPoolForwardBelow,
-    AvgPoolForwardChunks, AvgPoolForwardColumns, AvgPoolForwardOctets, AvgPoolForwardPairs, AvgPoolForwardPatch,
-    AvgPoolForwardQuads, AvgPoolForwardVectors, AvgPoolForwardWarp, AvgPoolForwardWholes, BELOW, BELOW_BLOCK, Divisor,
-    given_width,
+    AvgPoolBackwardSpans, AvgPoolBackwardVectors, AvgPoolForward, AvgPoolForwardApart, AvgPoolForwardBand,
+    AvgPoolForwardBelow, AvgPoolForwardChunks, AvgPoolForwardColumns, AvgPoolForwardOctets, AvgPoolForwardPairs,
+    AvgPoolForwardPatch, AvgPoolForwardQuads, AvgPoolForwardSpans, AvgPoolForwardVectors, AvgPoolForwardWarp,
+    AvgPoolForwardWholes, BELOW, BELOW_BLOCK, Divisor, given_width,
 };
 use kernels::band::Bands;
 use kernels::band::any::Lines;
@@ -17,6 +17,7 @@ use kernels::elements::Elements;
 use kernels::patch::Patches;
 use kernels::patch::quads::{self, Quads};
 use kernels::pieces;
+use kernels::spans;
 use kernels::warps::Warps;
 use kernels::wholes::{self, Wholes};
 use kernels::window::{Covering, Nchw, Nhwc, Order, Tiling, Window};
@@ -24,8 +25,9 @@ use kernels::window::{Covering, Nchw, Nhwc, Order, Tiling, Window};
 use super::{Averages, Backward, Forward};
 use crate::device::{Gpu, OnGpu, for_half, for_storage};
 use crate::ops::window::{
-    Choice, FEW_AVERAGED, Kernels, band_dims, channels_last, elements, for_apart, for_columns, for_groups, for_order,
-    for_padded, for_shares, for_slide, for_vectors, forward_vectors, is_little, is_little_backward, row_major, turned,
+    Choice, FEW_AVERAGED, Kernels, are_twos, band_dims, channels_last, elements, for_apart, for_columns, for_groups,
+    for_order, for_padded, for_shares, for_slide, for_spans, for_vectors, forward_vectors, is_little,
+    is_little_backward, row_major, spans_of_inputs, spans_of_outputs, turned,
 };
 use crate::{Layout, Real, Result};
 
@@ -71,8 +73,9 @@ fn below<L: Order>(gpu: &Gpu, window: &Window<L>, by_warps: bool) -> Option<(Win
 }
 
 impl<T: Real> OnGpu for Forward<'_, T> {
-    fn on_gpu(self, gpu: &Gpu) -> Result<()> {
+    fn on_gpu(mut self, gpu: &Gpu) -> Result<()> {
         const OP: &str = "avg_pool.forward";
+        self.averages.windows = self.averages.windows.by_columns(size_of::<T>());
         if self.averages.windows.layout == Layout::RowMajor {
             let window = self.averages.windows.launch::<Nchw>(OP)?;
             for_half!(T as S, {
@@ -127,6 +130,15 @@ impl<T: Real> OnGpu for Forward<'_, T> {
                         // SAFETY: as below; the window is such, and the pieces are its own.
                         return unsafe { gpu.launch(LaunchDims::new(blocks, pieces::BLOCK), forward) };
                     });
+                    if let Some((spans, blocks)) = spans_of_outputs(&window, size_of::<S>(), are_twos(&window)) {
+                        return for_spans!(window => COLUMNS, STRIDE, PADDING, {
+                            let _why = Kernels::Spans.because(&window);
+                            type Kernel<'a, S> = AvgPoolForwardSpans<'a, S, COLUMNS, STRIDE, PADDING>;
+                            let forward = Kernel::<S> { x, y, window, divisor, spans };
+                            // SAFETY: as below; the window is such, and the spans are its own.
+                            unsafe { gpu.launch(LaunchDims::new(blocks, spans::BLOCK), forward) }
+                        });
+                    }
                 }
                 if let Some(window) = channels_last(&window) {
                     for_padded!(window, Patches::of_outputs(&window) => SIZE: usize, PADDING, (patches, grid, block), {
@@ -203,8 +215,9 @@ impl<T: Real> OnGpu for Forward<'_, T> {
 }
 
 impl<T: Real> OnGpu for Backward<'_, T> {
-    fn on_gpu(self, gpu: &Gpu) -> Result<()> {
+    fn on_gpu(mut self, gpu: &Gpu) -> Result<()> {
         const OP: &str = "avg_pool.backward";
+        self.averages.windows = self.averages.windows.by_columns_backward(size_of::<T>(), true);
         let beta = self.dx.beta as f32;
         if self.averages.windows.layout == Layout::RowMajor && beta == 0.0 {
             let window = self.averages.windows.launch::<Nchw>(OP)?;
@@ -258,6 +271,17 @@ impl<T: Real> OnGpu for Backward<'_, T> {
                         // SAFETY: as below; the window is such.
                         return unsafe { gpu.launch(band_dims(launch), backward) };
                     });
+                    let is_small_one_apart = window.stride == [1; 2] && window.size[0] <= 3 && window.size[1] <= 3;
+                    if let Some((spans, blocks)) = spans_of_inputs(&window, size_of::<S>(), is_small_one_apart) {
+                        let covering = Covering::new(&window);
+                        return for_spans!(window => COLUMNS, STRIDE, PADDING, {
+                            let _why = Kernels::Spans.because(&window);
+                            type Kernel<'a, S> = AvgPoolBackwardSpans<'a, S, COLUMNS, STRIDE, PADDING>;
+                            let backward = Kernel::<S> { dy, dx, beta, window, divisor, covering, spans };
+                            // SAFETY: as below; the window is such, and the spans are of its inputs.
+                            unsafe { gpu.launch(LaunchDims::new(blocks, spans::BLOCK), backward) }
+                        });
+                    }
                 }
                 if let Some(window) = channels_last(&window) {
                     for_padded!(window, Patches::of_inputs(&window) => SIZE: u32, PADDING, (patches, grid, block), {

@@ -29,6 +29,7 @@ mod runs_learnt;
 mod shares;
 mod sizes;
 mod slide;
+mod spans;
 mod staged;
 mod strips;
 mod sum;
@@ -90,6 +91,7 @@ impl<T: Real> OnGpu for Forward<'_, T> {
         let geometry = geometry(plan, plan.axes.map(|axis| axis.output), columns)?;
         match choice::forward(gpu, plan, &geometry, T::DTYPE) {
             ForwardBy::FallingPacks(launch) => self.falling_packs(gpu, launch),
+            ForwardBy::Spans(launch) => self.by_spans(gpu, geometry, launch),
             ForwardBy::BandsAlongY(launch) => self.bands_along_y(gpu, geometry, launch),
             ForwardBy::AlongY(launch) => self.along_y(gpu, geometry, launch),
             ForwardBy::Flat(launch) => self.flat(gpu, launch),
@@ -155,6 +157,7 @@ impl<T: Real> OnGpu for Backward<'_, T> {
         }
         match choice::backward(gpu, &self, &geometry) {
             BackwardBy::FallingPacks(launch) => self.falling_packs(gpu, launch),
+            BackwardBy::Spans(launch) => self.by_spans(gpu, geometry, launch),
             BackwardBy::ParametersFalling(launch) => self.parameters_falling(gpu, geometry, launch),
             BackwardBy::Flat(launch) => self.flat(gpu, launch),
             BackwardBy::Packs(launch) => self.by_packs(gpu, launch),

@@ -8,11 +8,12 @@ use kernels::chunks::{self, Chunks};
 use kernels::max_pool::{
     MaxPoolFlatIndices, MaxPoolForward, MaxPoolForwardApart, MaxPoolForwardBand, MaxPoolForwardChunks,
     MaxPoolForwardColumns, MaxPoolForwardMeshes, MaxPoolForwardOctets, MaxPoolForwardPairs, MaxPoolForwardPatch,
-    MaxPoolForwardQuads, MaxPoolForwardVectors, MaxPoolForwardWarp, MaxPoolForwardWholes,
+    MaxPoolForwardQuads, MaxPoolForwardSpans, MaxPoolForwardVectors, MaxPoolForwardWarp, MaxPoolForwardWholes,
 };
 use kernels::patch::Patches;
 use kernels::patch::quads::{self, Quads};
 use kernels::pieces;
+use kernels::spans;
 use kernels::vectors::Lanes;
 use kernels::warps::Warps;
 use kernels::wholes::{self, Wholes};
@@ -22,14 +23,15 @@ use super::{FlatIndices, Forward, Indices};
 use crate::device::{Gpu, OnGpu, for_half, for_storage};
 use crate::ops::route::for_indices;
 use crate::ops::window::{
-    Choice, Kernels, band_dims, channels_last, for_apart, for_groups, for_meshes, for_order, for_padded, for_slide,
-    forward_vectors, is_little, row_major,
+    Choice, Kernels, are_twos, band_dims, channels_last, for_apart, for_groups, for_meshes, for_order, for_padded,
+    for_slide, for_spans, forward_vectors, is_little, row_major, spans_of_outputs,
 };
 use crate::{Layout, Real, Result};
 
 impl<T: Real> OnGpu for Forward<'_, T> {
-    fn on_gpu(self, gpu: &Gpu) -> Result<()> {
+    fn on_gpu(mut self, gpu: &Gpu) -> Result<()> {
         const OP: &str = "max_pool.forward";
+        self.windows = self.windows.by_columns(size_of::<T>());
         if self.windows.layout == Layout::RowMajor && !matches!(self.indices, Some(Indices::U16(_))) {
             let window = self.windows.launch::<Nchw>(OP)?;
             for_half!(T as S, {
@@ -93,6 +95,15 @@ impl<T: Real> OnGpu for Forward<'_, T> {
                         // SAFETY: as `any_window`'s; the window is such, and the pieces are its own.
                         return unsafe { gpu.launch(LaunchDims::new(blocks, pieces::BLOCK), forward) };
                     });
+                    if let Some((spans, blocks)) = spans_of_outputs(&window, size_of::<S>(), are_twos(&window)) {
+                        return for_spans!(window => COLUMNS, STRIDE, PADDING, {
+                            let _why = Kernels::Spans.because(&window);
+                            type Kernel<'a, S> = MaxPoolForwardSpans<'a, S, COLUMNS, STRIDE, PADDING>;
+                            let forward = Kernel::<S> { x, y, indices, window, spans };
+                            // SAFETY: as `any_window`'s; the window is such, and the spans are its own.
+                            unsafe { gpu.launch(LaunchDims::new(blocks, spans::BLOCK), forward) }
+                        });
+                    }
                 }
                 if let Some(window) = row_major(&window)
                     && Wholes::new(&window, size_of::<S>()).is_none()

@@ -21,8 +21,9 @@ use crate::ops::window::{
 use crate::{Layout, Real, Result};
 
 impl<T: Real> OnGpu for Backward<'_, T> {
-    fn on_gpu(self, gpu: &Gpu) -> Result<()> {
+    fn on_gpu(mut self, gpu: &Gpu) -> Result<()> {
         let (op, beta) = (self.op, self.dx.beta as f32);
+        self.windows = self.windows.by_columns_backward(size_of::<T>(), false);
         if self.windows.layout == Layout::RowMajor
             && beta == 0.0
             && let Indices::U8(indices) = self.indices

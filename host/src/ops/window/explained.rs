@@ -15,6 +15,8 @@ pub(crate) enum Kernels {
     Pieces,
     /// By runs of elements.
     Shares,
+    /// By what a few windows beside each other have of a row.
+    Spans,
     /// By meshes as large as windows are apart.
     Meshes,
     /// By the sums of rows, which windows below each other share.
@@ -69,6 +71,9 @@ impl Kernels {
                 }
                 Self::Pieces => "by whole windows in registers, of a size compiled in, which share little or are few",
                 Self::Shares => "by runs of elements, of windows that are far apart",
+                Self::Spans => {
+                    "a few windows beside each other a thread, of columns compiled in, straight from memory: rows and columns differ"
+                }
                 Self::Meshes => {
                     "a thread a mesh as large as windows are apart, of a stride and a number of meshes compiled in"
                 }

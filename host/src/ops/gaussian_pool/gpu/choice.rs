@@ -26,7 +26,7 @@ use super::runs_learnt::RunsPlan;
 use super::{
     all_gradients, along_y, apart, apiece, bands_along_y, channels, direct, elements, falling_packs, few, flat, global,
     lanes, large, matrices, meshes, packs, packs_apiece, parameters_falling, patches, planes, positions, row_major,
-    shares, slide, staged, strips, vectors,
+    shares, slide, spans, staged, strips, vectors,
 };
 use crate::device::Gpu;
 use crate::{DType, Real};
@@ -34,6 +34,7 @@ use crate::{DType, Real};
 /// A way to make the forward pass, and its plan.
 pub(super) enum ForwardBy {
     FallingPacks(falling_packs::FallingPacksPlan),
+    Spans(spans::SpansPlan),
     BandsAlongY(bands_along_y::BandsAlongYPlan),
     AlongY(along_y::AlongYPlan),
     Flat(flat::FlatPlan),
@@ -62,6 +63,7 @@ pub(super) enum ForwardBy {
 /// A way to make the backward pass, and its plan.
 pub(super) enum BackwardBy {
     FallingPacks(falling_packs::FallingPacksPlan),
+    Spans(spans::SpansPlan),
     ParametersFalling(parameters_falling::ParametersPlan),
     Flat(flat::FlatPlan),
     Packs(packs::PacksPlan),
@@ -121,10 +123,11 @@ impl ForwardCase<'_> {
 }
 
 /// The ways forward, in order.
-const FORWARD: [fn(&ForwardCase<'_>) -> Option<ForwardBy>; 25] = {
+const FORWARD: [fn(&ForwardCase<'_>) -> Option<ForwardBy>; 26] = {
     use ForwardBy::*;
     [
         |c| falling_packs::forward(c.gpu, c.plan, c.geometry, c.dtype).map(FallingPacks),
+        |c| spans::forward(c.gpu, c.plan, c.geometry, c.dtype).map(Spans),
         |c| bands_along_y::plan(c.gpu, c.plan, c.geometry, c.dtype).map(BandsAlongY),
         |c| along_y::plan(c.gpu, c.plan, c.geometry, c.dtype, c.direct().is_some()).map(AlongY),
         // Of little, those whose blocks begin with least.
@@ -138,7 +141,7 @@ const FORWARD: [fn(&ForwardCase<'_>) -> Option<ForwardBy>; 25] = {
         },
         |c| matrices::forward(c.gpu, c.plan, c.geometry, c.dtype).map(Matrices),
         |c| c.row_major().map(RowMajor),
-        |c| packs_apiece::forward(c.plan, c.geometry, c.dtype).map(PacksApiece),
+        |c| packs_apiece::forward(c.gpu, c.plan, c.geometry, c.dtype).map(PacksApiece),
         |c| {
             let others = || c.channels().is_some();
             c.direct().is_none().then(|| apiece::forward(c.gpu, c.plan, c.geometry, others()))?.map(Apiece)
@@ -225,10 +228,11 @@ impl<T: Real> BackwardCase<'_, '_, T> {
 type BackwardRule<T> = fn(&BackwardCase<'_, '_, T>) -> Option<BackwardBy>;
 
 /// The ways backward, in order.
-const fn backward_ways<T: Real>() -> [BackwardRule<T>; 28] {
+const fn backward_ways<T: Real>() -> [BackwardRule<T>; 29] {
     use BackwardBy::*;
     [
         |c| c.written(|| falling_packs::backward(c.gpu, c.plan, c.geometry, c.dtype)).map(FallingPacks),
+        |c| c.alone(|| spans::backward(c.gpu, c.plan, c.geometry, c.dtype)).map(Spans),
         |c| c.pass.plan_parameters_falling(c.gpu, c.geometry).map(ParametersFalling),
         // Of little, those whose blocks begin with least.
         |c| c.little(|| flat::backward(c.gpu, c.plan, c.geometry, c.dtype)).map(Flat),
@@ -263,7 +267,7 @@ const fn backward_ways<T: Real>() -> [BackwardRule<T>; 28] {
             slide::plan(c.plan, c.geometry, launch).map(Slide)
         },
         |c| c.pass.plan_positions(c.geometry).map(Positions),
-        |c| c.alone(|| vectors::backward(c.gpu, c.plan, c.geometry, c.dtype)).map(Vectors),
+        |c| c.alone(|| vectors::backward(c.gpu, c.plan, c.geometry, c.dtype, c.writes)).map(Vectors),
         |c| c.alone(|| shares::are_few(c.geometry).then(|| shares::plan(c.gpu, c.plan, c.geometry))?).map(Shares),
         |c| columns::launch(c.plan, WalkPlan::backward(c.geometry, c.plan.variances() as u32, c.each())).map(Columns),
         |c| {
