@@ -16,7 +16,7 @@ use kernels::window::{Nchw, Nhwc, Order};
 
 pub(crate) use abreast::{Lying, Row};
 pub(crate) use choices::{Choice, FEW_AVERAGED, FEW_PICKED, apart, elements, is_little, is_little_backward};
-pub(crate) use explained::Kernels;
+pub(crate) use explained::{BY_SPANS, Kernels};
 pub(crate) use falling::{Falling, is_much, of_packs, turned};
 pub(crate) use shares::{for_shares, shares};
 pub(crate) use spans::{MOST_ROWS_OF_SPANS, are_twos, for_spans, is_oblong, spans_of_inputs, spans_of_outputs};

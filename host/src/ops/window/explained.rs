@@ -57,6 +57,10 @@ pub(crate) enum Kernels {
     General,
 }
 
+/// Why spans, of Gaussians too.
+pub(crate) const BY_SPANS: &str =
+    "a few windows beside each other a thread, straight from memory, of columns compiled in and any number of rows";
+
 impl Kernels {
     /// Says so, and why, of launches until what is returned is dropped.
     pub fn because<L: Order>(self, window: &kernels::window::Window<L>) -> Because {
@@ -71,9 +75,7 @@ impl Kernels {
                 }
                 Self::Pieces => "by whole windows in registers, of a size compiled in, which share little or are few",
                 Self::Shares => "by runs of elements, of windows that are far apart",
-                Self::Spans => {
-                    "a few windows beside each other a thread, of columns compiled in, straight from memory: rows and columns differ"
-                }
+                Self::Spans => BY_SPANS,
                 Self::Meshes => {
                     "a thread a mesh as large as windows are apart, of a stride and a number of meshes compiled in"
                 }

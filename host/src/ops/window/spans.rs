@@ -1,4 +1,4 @@
-//! Launches by spans of windows that are not as high as they are wide, and windows of one column.
+//! Launches by spans: of windows that are not as high as they are wide, or small and one apart; and windows of one column.
 
 use kernels::spans::Spans;
 use kernels::window::{Nchw, Window};

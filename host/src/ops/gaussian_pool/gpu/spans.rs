@@ -11,7 +11,7 @@ use super::super::{Backward, Forward};
 use super::elements::of_one;
 use crate::Layout::RowMajor;
 use crate::device::{Gpu, SHARED_WITHOUT_ASKING, for_storage};
-use crate::ops::window::{MOST_ROWS_OF_SPANS, for_spans, is_oblong};
+use crate::ops::window::{BY_SPANS, MOST_ROWS_OF_SPANS, for_spans, is_oblong};
 use crate::{DType, Real, Result};
 
 /// Blocks that keep a GPU busy, some for each multiprocessor's room; and spans of a thread, at most.
@@ -68,13 +68,10 @@ impl SpansPlan {
     }
 }
 
-const WHY: &str =
-    "a few windows beside each other a thread, of columns compiled in, straight from memory: rows and columns differ";
-
 impl<T: Real> Forward<'_, T> {
     pub(super) fn by_spans(self, gpu: &Gpu, geometry: Geometry, launch: SpansPlan) -> Result<()> {
         let plan = &self.plan;
-        let _why = super::because(plan, WHY);
+        let _why = super::because(plan, BY_SPANS);
         let (op, variances) = (plan.op, plan.variances() as u32);
         let SpansPlan { window, spans, dims } = launch;
         for_storage!(T as S, op, "x", gpu, {
@@ -95,7 +92,7 @@ impl<T: Real> Backward<'_, T> {
     pub(super) fn by_spans(self, gpu: &Gpu, geometry: Geometry, launch: SpansPlan) -> Result<()> {
         let plan = &self.plan;
         let Some(out) = self.dx else { return Ok(()) };
-        let _why = super::because(plan, WHY);
+        let _why = super::because(plan, BY_SPANS);
         let (op, variances, beta) = (plan.op, plan.variances() as u32, out.beta as f32);
         let SpansPlan { window, spans, dims } = launch;
         let covering = Covering::new(&window);
