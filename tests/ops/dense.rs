@@ -55,6 +55,7 @@ pub fn tests() -> Vec<Trial> {
             tests.extend(on_each_gpu(&name("f32"), tiles::match_f64::<f32, $side>));
             tests.extend(on_each_gpu(&name("f16"), tiles::match_f64::<f16, $side>));
             tests.extend(on_each_gpu(&name("bf16"), tiles::match_f64::<bf16, $side>));
+            tests.extend(on_each_gpu(&format!("dense::tiles_of_{}_are_exact", $side), tiles::exact::<$side>));
         )*};
     }
     of_tiles!(32 64 128);

@@ -93,8 +93,8 @@ fn said(explain: Option<&str>) -> Result<Vec<String>, Failed> {
 }
 
 fn says_once() -> Outcome {
-    let product = "3x5 sums over 300 by tiles of 32, whose depth a block's warps share: larger ones would leave multiprocessors \
-                   idle; the depth in 4 parts of 80, so that more blocks run";
+    let product = "3x5 sums over 300 by f32 arithmetic, the depth shared by a block's warps, in tiles of 32x32: of all cuts this should \
+                   take the least time; the depth in 3 parts of 104, so that more blocks run";
     let three = "window 3x3 stride 2x2 padding 1x1 dilation 1x1 over 9x9";
     let five = "window 5x4 stride 1x1 padding 0x0";
     let gaussian = "window 3x3 stride 2x2 padding 1x1 over 9x9, 1 a map";
@@ -110,10 +110,10 @@ fn says_once() -> Outcome {
     let size = "no kernel down columns has windows of this size";
     let expected = [
         "relu_forward_f32 grid 1 block 256".to_owned(),
-        format!("dense_forward_f32_32 grid 1x1x4 block 256: {product}"),
-        format!("dense_finish_f32 grid 1 block 256: {product}"),
-        "dense_dx_f32_32 grid 1x10 block 256: 3x300 sums over 5 by tiles of 32, whose depth a block's warps share: larger ones \
-         would leave multiprocessors idle; the depth in one part"
+        format!("dense_forward_f32_32 grid 1x1x3 block 256: {product}"),
+        format!("dense_finish_f32_false grid 1 block 256: {product}"),
+        "dense_dx_f32_64 grid 1x5 block 128: 3x300 sums over 5 by f32 arithmetic in tiles of 64x64: of all cuts this should take \
+         the least time; the depth in one part"
             .to_owned(),
         "dense_forward_mma_f16_64 grid 1 block 128 shared 32768 bytes: 3x5 sums over 304 by tensor cores in tiles of 64x64: of \
          all cuts this should take the least time; the depth in one part"

@@ -4,9 +4,9 @@
 //! Memory holds f32, f16 or bf16; arithmetic is f32, and each result is rounded once, so are `z`, which waits for the backward
 //! pass, and `dz`, which is of the type that the products take. Parts of a sum are f32, as the slopes are.
 //!
-//! The three products are one body ([`product`](mod@product)) over operands that are read as they lie, rows or columns
-//! first: nothing is transposed in memory. Each has an entry for tiles of 128 × 128 and one for 64 × 64, which small
-//! products need to fill the GPU, and one for 32 × 32, by another body (`sliced.rs`), for still smaller ones. Of 16-bit
+//! The three products are one body over operands that are read as they lie, rows or columns first: nothing is transposed in memory. Each
+//! has an entry for tiles of 128 × 128 and one for 64 × 64, which small products need to fill the GPU (of f32 by `multistage.rs`, of 16-bit floats,
+//! which are widened on their way, by [`product`](mod@product)), and one for 32 × 32 (`sliced.rs`), for still smaller ones. Of 16-bit
 //! floats there is another body ([`mma`]), by tensor cores, where rows are whole pieces of 16 bytes, with entries for
 //! tiles of 128 × 256 too; and one by Hopper's tensor cores ([`wgmma`]), in PTX for `sm_90a` alone, where rows of the
 //! result are whole pieces too. There f32 goes by parts of bf16 ([`split`]) or as tf32 ([`tf32`](mod@tf32)), where these are
@@ -14,8 +14,8 @@
 //! writes its sums to a part of its own, and [`dense_finish`] adds the parts in order and does the rest.
 //! `dz` is made once, with the sums of `db` and `dalpha` ([`sums`]); of the identity it is `dy`.
 //!
-//! Resources: the products of [`product`](mod@product) are bound by FFMA (each element one chain of fused multiply-adds
-//! in the order of the depth), the others by memory; [`mma`] and [`wgmma`] say what bounds their own.
+//! Resources: the products by f32 arithmetic are bound by FFMA (each element one chain of fused multiply-adds in the order of the depth, or
+//! two or eight such chains), the others by memory; [`mma`] and [`wgmma`] say what bounds their own.
 //!
 //! # Safety
 //! Buffers begin at multiples of 16 bytes and hold what their shapes say; every size but the depth and the batch is at
@@ -23,7 +23,9 @@
 //! as each kernel says, that of small tiles with x and y swapped where [`columns_along_x`].
 
 pub mod ffma;
+mod fragments;
 pub mod mma;
+mod multistage;
 mod order;
 pub mod product;
 mod quad;
@@ -34,6 +36,7 @@ pub mod tf32;
 pub mod wgmma;
 
 use cuda_std::arch::sm_80::Half;
+use cuda_std::grid;
 use cuda_std::prelude::*;
 
 use self::product::Epilogue;
@@ -51,7 +54,7 @@ pub const PRELU_EACH: u32 = 3;
 
 /// Side of the large tiles: a thread computes 8 × 8 elements.
 pub const LARGE: u32 = 128;
-/// Side of the small tiles: a thread computes 8 × 4 elements.
+/// Side of the small tiles: a thread computes 8 × 4 elements, or of f32 8 × 8 over half of the depth.
 pub const SMALL: u32 = 64;
 /// Side of the tiles whose depth a block's warps share.
 pub const SLICED: u32 = 32;
@@ -76,12 +79,16 @@ pub const fn block(side: u32) -> u32 {
 
 /// Blocks that a multiprocessor holds at once; fixes how many registers a thread may use.
 pub const fn per_multiprocessor(side: u32) -> u32 {
-    if side == SMALL { 5 } else { 2 }
+    if side == SMALL { 4 } else { 2 }
 }
 
 /// Barriers in the source of such an entry.
 pub const fn barriers(side: u32) -> u32 {
-    if side == SLICED { 1 } else { 2 }
+    match side {
+        SLICED => 1,
+        SMALL => 4,
+        _ => 2,
+    }
 }
 
 /// The block's tile of a product, by the body for tiles of this side. Where there is `refused` and it is 0, nothing is done: another
@@ -98,6 +105,12 @@ unsafe fn tile<T: Storage, const SIDE: u32, const A_DEPTH_INNER: bool, const B_D
     parts: Option<GlobalMut<f32>>,
     shape: Shape,
 ) {
+    let by_copies = SIDE != SLICED && size_of::<T>() == size_of::<f32>();
+    if by_copies {
+        grid::wait()
+    } else {
+        grid::begin()
+    }
     if let Some(refused) = refused {
         // SAFETY: one word, which a kernel before this one wrote.
         if unsafe { refused.load(0) } == 0 {
@@ -108,6 +121,9 @@ unsafe fn tile<T: Storage, const SIDE: u32, const A_DEPTH_INNER: bool, const B_D
     unsafe {
         if SIDE == SLICED {
             sliced::product::<T, A_DEPTH_INNER, B_DEPTH_INNER>(a, b, epilogue, parts, shape);
+        } else if by_copies {
+            // Of the types in memory one has 4 bytes.
+            multistage::product::<T, SIDE, A_DEPTH_INNER, B_DEPTH_INNER>(a.cast(), b.cast(), epilogue, parts, shape);
         } else {
             product::product::<T, SIDE, A_DEPTH_INNER, B_DEPTH_INNER>(a, b, epilogue, parts, shape);
         }
@@ -126,6 +142,7 @@ unsafe fn tile<T: Storage, const SIDE: u32, const A_DEPTH_INNER: bool, const B_D
     block = block(SIDE),
     min_blocks = per_multiprocessor(SIDE),
     barriers = barriers(SIDE),
+    begins = "itself",
     instances(T = [f32, f16, bf16], SIDE = [32, 64, 128])
 )]
 pub unsafe fn dense_forward<T: Storage, const SIDE: u32>(
@@ -155,6 +172,7 @@ pub unsafe fn dense_forward<T: Storage, const SIDE: u32>(
     block = block(SIDE),
     min_blocks = per_multiprocessor(SIDE),
     barriers = barriers(SIDE),
+    begins = "itself",
     instances(T = [f32, f16, bf16], SIDE = [32, 64, 128])
 )]
 pub unsafe fn dense_dx<T: Storage, const SIDE: u32>(
@@ -180,6 +198,7 @@ pub unsafe fn dense_dx<T: Storage, const SIDE: u32>(
     block = block(SIDE),
     min_blocks = per_multiprocessor(SIDE),
     barriers = barriers(SIDE),
+    begins = "itself",
     instances(T = [f32, f16, bf16], SIDE = [32, 64, 128])
 )]
 pub unsafe fn dense_dw<T: Storage, const SIDE: u32>(
@@ -407,10 +426,13 @@ const FINISH_AT_ONCE: u32 = 8;
 /// `shape` is the product's; the grid is `[rows / FINISH_ROWS, columns / FINISH_COLUMNS]`, rounded up. Where there is `refused`
 /// and it is not 0, there are `splits_if_refused` parts instead. Of a single part there is nothing left to do.
 ///
+/// `EARLY` lets the next grid in at once: not for parts of products by f32 arithmetic, for what comes next is then often such a product, whose
+/// blocks would sit together on a few multiprocessors (`multistage.rs`).
+///
 /// # Safety
 /// The module's; `parts` is `[splits, rows, columns]`.
-#[kernel(block = FINISH_BLOCK, instances(T = [f32, f16, bf16]))]
-pub unsafe fn dense_finish<T: Storage>(
+#[kernel(block = FINISH_BLOCK, begins = "itself", instances(T = [f32, f16, bf16], EARLY = [false, true]))]
+pub unsafe fn dense_finish<T: Storage, const EARLY: bool>(
     parts: Global<f32>,
     out: GlobalMut<T>,
     z: Option<GlobalMut<T>>,
@@ -423,6 +445,11 @@ pub unsafe fn dense_finish<T: Storage>(
     activation: u32,
     beta: f32,
 ) {
+    if EARLY {
+        grid::begin()
+    } else {
+        grid::wait()
+    }
     let splits = match refused {
         // SAFETY: one word, which a kernel before this one wrote.
         Some(refused) if unsafe { refused.load(0) } != 0 => splits_if_refused,

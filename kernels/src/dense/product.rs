@@ -1,4 +1,5 @@
-//! The matrix product: a tile of `SIDE × SIDE` elements by a block of `2 · SIDE` threads, f32 FFMA.
+//! The matrix product of 16-bit floats that tensor cores do not take: a tile of `SIDE × SIDE` elements by a block of `2 · SIDE` threads, f32
+//! FFMA; and what products by FFMA have in common.
 //!
 //! Both operands go through shared memory, widened to f32, a slice of [`DEPTH`] at a time, stored depth-major so that a
 //! thread reads four rows (or columns) at once. While a slice is multiplied, the next one is on its way from global memory into registers;
@@ -323,7 +324,7 @@ unsafe fn multiply<const SIDE: u32>(rows: Shared<f32>, columns: Shared<f32>, d: 
 
 /// The first row and column of the block's tile.
 #[device_inline]
-fn first_of_tile<const SIDE: u32>(columns: u32) -> [u32; 2] {
+pub(super) fn first_of_tile<const SIDE: u32>(columns: u32) -> [u32; 2] {
     let (x, y) = (thread::block_idx_x() * SIDE, thread::block_idx_y() * SIDE);
     // Large tiles leave no register for the choice.
     if SIDE == SMALL && columns_along_x(columns) { [y, x] } else { [x, y] }

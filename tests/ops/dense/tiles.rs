@@ -3,9 +3,10 @@
 use cuda_std::element::Storage;
 use cuda_std::launch::{Launch, LaunchDims};
 use ferrolayer::device::tiles;
-use kernels::dense::{DEPTH, DenseDw, DenseDx, DenseFinish, DenseForward, PRELU_EACH, Shape, block};
+use kernels::dense::{DEPTH, DenseDw, DenseDx, DenseFinish, DenseForward, IDENTITY, PRELU_EACH, Shape, block};
 
 use super::launches::{Forward, OP, buffer, finish, gpu};
+use super::tf32::whole;
 use super::*;
 
 /// More than a tile each way, with rows of a multiple of four elements and not, whole and split with a short last part.
@@ -14,7 +15,7 @@ where
     for<'a> DenseForward<'a, T, SIDE>: Launch,
     for<'a> DenseDx<'a, T, SIDE>: Launch,
     for<'a> DenseDw<'a, T, SIDE>: Launch,
-    for<'a> DenseFinish<'a, T>: Launch,
+    for<'a> DenseFinish<'a, T, false>: Launch,
 {
     for (seed, (rows, columns, depth, splits)) in
         [(2, 5, 19, 1), (1, 8, 24, 2), (3, 72, 17, 2), (4, 4, 131, 1), (4, 4, 150, 2)].into_iter().enumerate()
@@ -24,6 +25,95 @@ where
         let shape = Shape { rows: rows as u32, columns: columns as u32, depth: depth as u32, depth_per_split };
         forward::<T, SIDE>(device, shape, splits, seed as u64)?;
         sums::<T, SIDE>(device, shape, splits, seed as u64)?;
+    }
+    Ok(())
+}
+
+/// Whole numbers of f32, whose products and sums are exact, bit for bit: every remainder of the depth, of rows and columns many, at most one
+/// tile more than one; whole, and split with a last part that is short.
+pub fn exact<const SIDE: u32>(device: &Device) -> Outcome
+where
+    for<'a> DenseForward<'a, f32, SIDE>: Launch,
+    for<'a> DenseDx<'a, f32, SIDE>: Launch,
+    for<'a> DenseDw<'a, f32, SIDE>: Launch,
+{
+    for depth in 1..=2 * DEPTH * 2 + 1 {
+        let across = |step: u32| 1 + (depth * step) % (SIDE + 9);
+        let splits = 1 + depth % 3;
+        let depth_per_split = depth.div_ceil(splits).next_multiple_of(DEPTH);
+        let shape = Shape { rows: across(7), columns: across(13), depth, depth_per_split };
+        let splits = depth.div_ceil(depth_per_split);
+        for layout in [Layout::Forward, Layout::Dx, Layout::Dw] {
+            exact_as::<SIDE>(device, shape, splits, layout)?;
+        }
+    }
+    Ok(())
+}
+
+/// Which operands have their depth innermost: both, the left one, none.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Layout {
+    Forward,
+    Dx,
+    Dw,
+}
+
+fn exact_as<const SIDE: u32>(device: &Device, shape: Shape, splits: u32, layout: Layout) -> Outcome
+where
+    for<'a> DenseForward<'a, f32, SIDE>: Launch,
+    for<'a> DenseDx<'a, f32, SIDE>: Launch,
+    for<'a> DenseDw<'a, f32, SIDE>: Launch,
+{
+    let [rows, columns, depth] = [shape.rows, shape.columns, shape.depth].map(|size| size as usize);
+    let a = whole(device, &if layout == Layout::Dw { [depth, rows] } else { [rows, depth] }, 1000)?;
+    let b = whole(device, &if layout == Layout::Forward { [columns, depth] } else { [depth, columns] }, 3)?;
+    let mut out = Tensor::full(device, &[rows, columns], f32::NAN)?;
+    let mut room = Tensor::full(device, &[splits as usize, rows, columns], f32::NAN)?;
+    {
+        let parts = if splits == 1 { None } else { Some(room.gpu_mut::<f32>(OP, "parts")? as _) };
+        let (a, b, into) = (buffer(&a)?, buffer(&b)?, out.gpu_mut::<f32>(OP, "out")?);
+        let (dims, gpu, refused) = (dims::<SIDE>(shape, splits), gpu(device), None);
+        // SAFETY: whole tensors of the shapes that the kernels ask for, as many parts as splits, and a grid that covers the product.
+        unsafe {
+            match layout {
+                Layout::Forward => {
+                    let (z, b_of_columns, alpha, activation) = (None, None, None, IDENTITY);
+                    let kernel = DenseForward::<f32, SIDE> {
+                        x: a,
+                        w: b,
+                        y: into,
+                        z,
+                        b: b_of_columns,
+                        alpha,
+                        parts,
+                        refused,
+                        shape,
+                        activation,
+                    };
+                    gpu.launch(dims, kernel)?;
+                }
+                Layout::Dx => {
+                    let kernel = DenseDx::<f32, SIDE> { dz: a, w: b, dx: into, parts, refused, shape, beta: 0.0 };
+                    gpu.launch(dims, kernel)?;
+                }
+                Layout::Dw => {
+                    let kernel = DenseDw::<f32, SIDE> { dz: a, x: b, dw: into, parts, refused, shape, beta: 0.0 };
+                    gpu.launch(dims, kernel)?;
+                }
+            }
+        }
+    }
+    finish(device, (shape, splits), &room, &mut out, 0.0, None)?;
+    let (a, b, out) = (a.to_vec()?, b.to_vec()?, out.to_vec()?);
+    for (at, &sum) in out.iter().enumerate() {
+        let (row, column) = (at / columns, at % columns);
+        let left = |k: usize| if layout == Layout::Dw { a[k * rows + row] } else { a[row * depth + k] };
+        let right = |k: usize| if layout == Layout::Forward { b[column * depth + k] } else { b[k * columns + column] };
+        let expected: f32 = (0..depth).map(|k| left(k) * right(k)).sum();
+        if sum.to_bits() != (expected + 0.0).to_bits() {
+            let what = format!("{layout:?} of {shape:?} in {splits} by tiles of {SIDE}");
+            return Err(format!("{what}: {sum} at {row}, {column}, not {expected}").into());
+        }
     }
     Ok(())
 }
@@ -40,7 +130,7 @@ fn forward<T: Real<Compute = f32> + Storage, const SIDE: u32>(
 ) -> Outcome
 where
     for<'a> DenseForward<'a, T, SIDE>: Launch,
-    for<'a> DenseFinish<'a, T>: Launch,
+    for<'a> DenseFinish<'a, T, false>: Launch,
 {
     let [n, o, i] = [shape.rows, shape.columns, shape.depth].map(|size| size as usize);
     let draw = |salt, shape: &[usize]| normal_tensor::<T>(device, salt + seed, shape);
@@ -83,7 +173,7 @@ fn sums<T: Real + Storage, const SIDE: u32>(device: &Device, shape: Shape, split
 where
     for<'a> DenseDx<'a, T, SIDE>: Launch,
     for<'a> DenseDw<'a, T, SIDE>: Launch,
-    for<'a> DenseFinish<'a, T>: Launch,
+    for<'a> DenseFinish<'a, T, false>: Launch,
 {
     let [rows, columns, depth] = [shape.rows, shape.columns, shape.depth].map(|size| size as usize);
     let beta = 0.5;

@@ -286,7 +286,7 @@ pub fn environment() -> Outcome {
         said(&file.0)?,
         [
             format!("ferrolayer: dense_forward_f32_64 grid 1x1x3 block 128: {tuned}"),
-            format!("ferrolayer: dense_finish_f32 grid 5 block 256: {tuned}"),
+            format!("ferrolayer: dense_finish_f32_false grid 5 block 256: {tuned}"),
         ]
     );
     let bad = File::new("environment-bad", "nothing")?;
@@ -297,7 +297,7 @@ pub fn environment() -> Outcome {
             format!("ferrolayer: {VARIABLE} is not used, plans are the model's: {}: {problem}", path.display());
         assert!(said[0].starts_with(&warning), "{said:?}");
         assert_eq!(said.iter().filter(|line| line.contains(VARIABLE)).count(), 1, "{said:?}");
-        assert!(said[1].contains("40x24 sums over 600 by tiles of 32"), "{said:?}");
+        assert!(said[1].contains("40x24 sums over 600 by f32 arithmetic"), "{said:?}");
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Asynchronous copies of 16 bytes, carried out when they are waited for.
+//! Asynchronous copies, carried out when they are waited for.
 
 use std::collections::VecDeque;
 
@@ -7,20 +7,21 @@ use super::context;
 /// What a thread has issued and not waited for.
 #[derive(Default)]
 pub struct Copies {
-    open: Vec<Copy16>,
-    groups: VecDeque<Vec<Copy16>>,
+    open: Vec<Pending>,
+    groups: VecDeque<Vec<Pending>>,
 }
 
-struct Copy16 {
+struct Pending {
     target: *mut u8,
     source: *const u8,
     valid: usize,
+    bytes: usize,
 }
 
-/// Of `valid` bytes; the rest of the 16 becomes zeros. The pointers are checked.
-pub fn issue(target: *mut u8, source: *const u8, valid: usize) {
+/// Of `valid` of these `bytes`; the rest becomes zeros. The pointers are checked.
+pub fn issue(target: *mut u8, source: *const u8, valid: usize, bytes: usize) {
     context::with(|context| {
-        context.copies.borrow_mut().open.push(Copy16 { target, source, valid });
+        context.copies.borrow_mut().open.push(Pending { target, source, valid, bytes });
     });
 }
 
@@ -38,13 +39,13 @@ pub fn wait(pending: usize) {
         let mut copies = context.copies.borrow_mut();
         while copies.groups.len() > pending {
             for copy in copies.groups.pop_front().into_iter().flatten() {
-                // SAFETY: 16 bytes of shared memory, checked when issued, as were the `valid` bytes of the source,
+                // SAFETY: so many bytes of shared memory, checked when issued, as were the `valid` bytes of the source,
                 // which may be null where there are none; both outlive the block.
                 unsafe {
                     if copy.valid > 0 {
                         copy.target.copy_from_nonoverlapping(copy.source, copy.valid);
                     }
-                    copy.target.add(copy.valid).write_bytes(0, 16 - copy.valid);
+                    copy.target.add(copy.valid).write_bytes(0, copy.bytes - copy.valid);
                 }
             }
         }

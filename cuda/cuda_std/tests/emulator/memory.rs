@@ -183,6 +183,41 @@ fn waiting_for_all_copies() {
     assert_eq!(x, y);
 }
 
+/// Turns a matrix of eight by eight on its way: element by element, those of its last rows as zeros.
+#[kernel(block = 64)]
+pub unsafe fn turned(x: Global<f32>, y: GlobalMut<f32>, rows: u32) {
+    use arch::sm_80::{cp_async_wait_all, cp_async4, cp_async4_zero_fill};
+    let tile = shared_array![f32; 64];
+    let t = thread::thread_idx_x();
+    let (row, column) = (t / 8, t % 8);
+    // SAFETY: a wait and a barrier before elements of other threads are read.
+    unsafe {
+        if row < 4 {
+            cp_async4(tile.handle(), column * 8 + row, x, t as usize);
+        } else {
+            let from = if row < rows { t as usize } else { usize::MAX / 8 };
+            cp_async4_zero_fill(tile.handle(), column * 8 + row, x, from, row < rows);
+        }
+        cp_async_wait_all();
+        thread::sync_threads();
+        y.store(t as usize, tile.load(t));
+    }
+}
+
+#[test]
+fn copies_of_an_element_go_anywhere() {
+    let x: Vec<f32> = (1..=64).map(|i| i as f32).collect();
+    for rows in 4..=8 {
+        let mut y = vec![0.0; 64];
+        let there = x[..8 * rows].to_vec();
+        run(Turned { x: &there, y: &mut y, rows: rows as u32 }, LaunchDims::new(1, 64)).unwrap();
+        for (i, y) in y.into_iter().enumerate() {
+            let (column, row) = (i / 8, i % 8);
+            assert_eq!(y, if row < rows { x[row * 8 + column] } else { 0.0 });
+        }
+    }
+}
+
 /// One buffer of dynamic shared memory as two of different types.
 #[kernel(block = 16)]
 pub unsafe fn two_views(y: GlobalMut<f32>) {

@@ -116,7 +116,8 @@ impl<'a, S: Products> Finish<'a, S> {
     /// that was not refused, as its plan does.
     fn launch(self, gpu: &Gpu, plan: &Plan, of_parts: Option<(&Plan, Memory<'a, u32>)>, parts: Memory<'a>) -> Result<()>
     where
-        DenseFinish<'a, S>: Launch,
+        DenseFinish<'a, S, false>: Launch,
+        DenseFinish<'a, S, true>: Launch,
     {
         if !plan.is_split() && !of_parts.is_some_and(|(plan, _)| plan.is_split()) {
             return Ok(());
@@ -132,11 +133,28 @@ impl<'a, S: Products> Finish<'a, S> {
         };
         let Self { out, beta, z, b, alpha, activation } = self;
         let grid = [tiles(shape.rows as usize, FINISH_ROWS), tiles(shape.columns as usize, FINISH_COLUMNS), 1];
-        let kernel =
-            DenseFinish { parts, out, z, b, alpha, refused, shape, splits, splits_if_refused, activation, beta };
+        let dims = LaunchDims::new(grid, FINISH_BLOCK);
+        macro_rules! launch {
+            ($early:literal) => {{
+                let kernel = DenseFinish::<S, $early> {
+                    parts,
+                    out,
+                    z,
+                    b,
+                    alpha,
+                    refused,
+                    shape,
+                    splits,
+                    splits_if_refused,
+                    activation,
+                    beta,
+                };
+                gpu.launch(dims, kernel)
+            }};
+        }
         // SAFETY: `parts` holds what the plan says, the other buffers are of the product's shape or its columns', checked
         // by the op; the grid covers the product.
-        unsafe { gpu.launch(LaunchDims::new(grid, FINISH_BLOCK), kernel) }
+        unsafe { if refused.is_none() && plan.is_by_cores() { launch!(false) } else { launch!(true) } }
     }
 }
 

@@ -1,6 +1,7 @@
 //! How a product is cut up for the GPU.
 
 mod choice;
+mod cores;
 mod ffma;
 mod hopper;
 mod split;
@@ -8,9 +9,7 @@ mod tensor;
 mod tf32;
 
 use cuda_std::launch::LaunchDims;
-use kernels::dense::{
-    DEPTH, LARGE, MAX_GRID_Y, SLICED, SMALL, Shape, block, columns_along_x, mma, per_multiprocessor, wgmma,
-};
+use kernels::dense::{LARGE, SLICED, SMALL, Shape, block, columns_along_x, mma, wgmma};
 
 pub(super) use self::choice::{Choice, Question};
 pub use self::hopper::{Fit, Measured, Score};
@@ -20,15 +19,6 @@ use crate::device::tiles;
 /// Multiprocessors that a cut should keep busy: those of an H100 or H200. Any number is right; on a smaller GPU the
 /// blocks come in more waves. Not asked of the GPU, so that results depend on its kernels alone.
 const MULTIPROCESSORS: u32 = 132;
-/// The least depth of a split, of large and of small tiles: below, adding the parts costs more than the splits win.
-const LEAST_DEPTH: [usize; 2] = [256, 128];
-/// The same of sliced tiles, and the most splits that are tried.
-const LEAST_SLICED: u32 = 64;
-const MOST_SLICED: u32 = 32;
-/// Nanoseconds of a product by sliced tiles on an H200: at all, for each that a multiprocessor has to make, and for each thousand of its depth;
-/// where there are splits, and for each.
-const SLICED_TIME: [u64; 5] = [2200, 300, 11_300, 1900, 50];
-
 /// The tiles that there are kernels for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tile {
@@ -122,63 +112,6 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// For `rows × columns` sums over `depth`; `None` when that is more than a launch can name.
-    pub fn new(rows: usize, columns: usize, depth: usize) -> Option<Self> {
-        let [r, c, d] = small_enough([rows, columns, depth])?;
-        let blocks = |side: u32| rows.div_ceil(side as usize) * columns.div_ceil(side as usize);
-        // As many splits as fill the GPU once, where the depth is worth that many.
-        let splits = |side, least: usize| {
-            let room = (MULTIPROCESSORS * per_multiprocessor(side)) as usize / blocks(side).max(1);
-            room.min(depth / least).max(1)
-        };
-        let large = splits(LARGE, LEAST_DEPTH[0]);
-        let large_fills = blocks(LARGE) * large >= MULTIPROCESSORS as usize;
-        let large_fits = c <= MAX_GRID_Y * LARGE;
-        let (tile, splits) = if large_fills && large_fits && rows.min(columns) > SMALL as usize {
-            (Tile::Large, large)
-        } else {
-            (Tile::Small, splits(SMALL, LEAST_DEPTH[1]))
-        };
-        let larger = Self::cut(tile, [r, c, d], splits as u32, DEPTH);
-        let sliced = Self::sliced([r, c, d]).min_by_key(Self::sliced_time);
-        // These load more for each product, but wait less for memory.
-        Some(sliced.filter(|sliced| sliced.sliced_time() < larger.f32_time_beside_parts()).unwrap_or(larger))
-    }
-
-    /// All that are legal by sliced tiles, in no order.
-    fn sliced(sizes @ [rows, columns, depth]: [u32; 3]) -> impl Iterator<Item = Self> {
-        let blocks = u64::from(rows.div_ceil(SLICED)) * u64::from(columns.div_ceil(SLICED));
-        let room = u64::from(MULTIPROCESSORS * per_multiprocessor(SLICED)) / blocks.max(1);
-        let most = room.min((depth / LEAST_SLICED).into()).clamp(1, MOST_SLICED.into()) as u32;
-        let most = if columns <= MAX_GRID_Y * SLICED { most } else { 0 };
-        (1..=most).map(move |splits| Self::cut(Tile::Sliced, sizes, splits, DEPTH))
-    }
-
-    /// All that are legal by f32 arithmetic in tiles of `product.rs`, in no order.
-    fn all_of_cores(sizes @ [.., depth]: [usize; 3]) -> impl Iterator<Item = Self> {
-        let tiles = [(LARGE, Tile::Large, LEAST_DEPTH[0]), (SMALL, Tile::Small, LEAST_DEPTH[1])];
-        small_enough(sizes).into_iter().flat_map(move |sizes @ [rows, columns, _]| {
-            let legal = tiles.into_iter().filter(move |&(side, ..)| side == SMALL || columns <= MAX_GRID_Y * LARGE);
-            let larger = legal.flat_map(move |(side, tile, least)| {
-                let blocks = u64::from(rows.div_ceil(side)) * u64::from(columns.div_ceil(side));
-                let room = u64::from(MULTIPROCESSORS * per_multiprocessor(side)) / blocks.max(1);
-                let most = room.min((depth / least) as u64).max(1) as u32;
-                (1..=most).map(move |splits| Self::cut(tile, sizes, splits, DEPTH))
-            });
-            larger.chain(Self::sliced(sizes))
-        })
-    }
-
-    /// What the model says that sliced tiles take, in nanoseconds.
-    fn sliced_time(&self) -> u64 {
-        let Shape { rows, columns, depth, depth_per_split } = self.shape;
-        let [all, tile, each, split, part] = SLICED_TIME;
-        let tiles = u64::from(rows.div_ceil(SLICED)) * u64::from(columns.div_ceil(SLICED)) * u64::from(self.splits);
-        let depth = u64::from(depth_per_split.min(depth));
-        let parts = if self.splits > 1 { split + part * u64::from(self.splits) } else { 0 };
-        all + tiles.div_ceil(MULTIPROCESSORS.into()) * (tile + depth * each / 1000) + parts
-    }
-
     /// Equal parts of whole slices; rounding up may leave fewer of them.
     fn cut(tile: Tile, [rows, columns, depth]: [u32; 3], splits: u32, slice: u32) -> Self {
         let depth_per_split = depth.div_ceil(splits).next_multiple_of(slice).max(slice);
@@ -204,17 +137,6 @@ impl Plan {
     pub fn why(&self) -> String {
         let Shape { rows, columns, depth, depth_per_split } = self.shape;
         let tile = match self.tile {
-            Tile::Large => format!("tiles of {LARGE}: they keep {MULTIPROCESSORS} multiprocessors busy"),
-            Tile::Small if rows.min(columns) <= SMALL => format!("tiles of {SMALL}: larger ones would be half empty"),
-            Tile::Small if columns > MAX_GRID_Y * LARGE => {
-                format!("tiles of {SMALL}: only their grid has room for as many columns")
-            }
-            Tile::Small => format!("tiles of {SMALL}: larger ones would leave multiprocessors idle"),
-            Tile::Sliced => {
-                format!(
-                    "tiles of {SLICED}, whose depth a block's warps share: larger ones would leave multiprocessors idle"
-                )
-            }
             Tile::Split | Tile::SplitRegisters { .. } => format!(
                 "Hopper's tensor cores, each operand in three parts of bf16{}, in tiles of {}x{}: f32 arithmetic should take \
                  longer, and is there for what has no parts",
@@ -225,6 +147,8 @@ impl Plan {
             tile => {
                 let (rows, columns) = (tile.rows(), tile.columns());
                 let cores = match tile {
+                    Tile::Large | Tile::Small => "f32 arithmetic",
+                    Tile::Sliced => "f32 arithmetic, the depth shared by a block's warps,",
                     Tile::Hopper { .. } => "Hopper's tensor cores",
                     Tile::Tf32 { .. } => "Hopper's tensor cores, as tf32,",
                     Tile::Ffma { .. } => "Hopper's copies and f32 arithmetic",
@@ -258,60 +182,5 @@ impl Plan {
             return self.pieces();
         }
         self.splits as usize * self.shape.rows as usize * self.shape.columns as usize
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn cut(rows: usize, columns: usize, depth: usize) -> (Tile, u32) {
-        let plan = Plan::new(rows, columns, depth).unwrap();
-        let covered = plan.splits as usize * plan.shape.depth_per_split as usize;
-        assert!(covered >= depth && covered - depth < plan.shape.depth_per_split as usize || depth == 0);
-        assert_eq!(plan.shape.depth_per_split % DEPTH, 0);
-        (plan.tile, plan.splits)
-    }
-
-    #[test]
-    fn fills_the_gpu() {
-        assert_eq!(cut(4096, 4096, 4096), (Tile::Large, 1));
-        // 64 large tiles for 264 places.
-        assert_eq!(cut(1024, 1024, 1024), (Tile::Large, 4));
-        assert_eq!(cut(128, 4096, 4096), (Tile::Large, 8));
-        // 144 small tiles; 64, and twice as many sliced ones as multiprocessors.
-        assert_eq!(cut(768, 768, 768), (Tile::Small, 4));
-        assert_eq!(cut(512, 512, 512), (Tile::Sliced, 1));
-        // Eight of them; the depth is worth as many splits.
-        assert_eq!(cut(64, 128, 512), (Tile::Sliced, 8));
-        // Many rows, few columns: most of each larger tile would be empty.
-        assert_eq!(cut(1_000_000, 10, 784).0, Tile::Sliced);
-    }
-
-    #[test]
-    fn small_and_empty_products_are_one_part() {
-        assert_eq!(cut(1, 1, 1), (Tile::Small, 1));
-        assert_eq!(cut(10, 20, 0), (Tile::Small, 1));
-        assert_eq!(cut(10, 20, 127), (Tile::Sliced, 1));
-        assert_eq!(cut(0, 20, 300), (Tile::Sliced, 1));
-    }
-
-    #[test]
-    fn refuses_what_32_bits_do_not_count() {
-        for sizes in [[1 << 31, 1, 1], [1, 1 << 31, 1], [1, 1, 1 << 31]] {
-            assert!(Plan::new(sizes[0], sizes[1], sizes[2]).is_none());
-        }
-    }
-
-    /// A grid has 2³¹ - 1 blocks along x and 65,535 along y and z.
-    #[test]
-    fn any_number_of_rows_or_columns_fits_into_a_grid() {
-        let most = (1 << 31) - 1;
-        for (rows, columns) in [(most, 1), (1, most), (100_000, 8_000_000), (8_000_000, 100_000), (129, 9_000_000)] {
-            let plan = Plan::new(rows, columns, 64).unwrap();
-            let LaunchDims { grid: [x, y, z], .. } = plan.dims();
-            assert!(x < 1 << 31 && y <= MAX_GRID_Y && z <= MAX_GRID_Y, "{plan:?}: {x} {y} {z}");
-        }
-        assert_eq!(cut(200, 8_000_000, 64).0, Tile::Large);
     }
 }

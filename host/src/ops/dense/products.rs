@@ -61,14 +61,17 @@ pub(super) trait Products: split::Splits + tf32::Turns + ffma::Pieces {
     /// `lengths`, are whole pieces. For Hopper's where `hopper`, if the results' rows are whole pieces too.
     fn plan(product: Product, sizes: [usize; 3], lengths: [usize; 2], hopper: bool) -> Option<Plan> {
         let [rows, columns, depth] = sizes;
-        if !Self::TENSOR || !lengths.iter().all(|length| length.is_multiple_of(PIECE as usize)) {
-            return Plan::new(rows, columns, depth);
-        }
+        let by_tensor_cores = Self::TENSOR && lengths.iter().all(|length| length.is_multiple_of(PIECE as usize));
+        type Key = (Product, [usize; 3], [usize; 2], [bool; 2]);
         thread_local! {
-            static PLANS: Plans<(Product, [usize; 3], [usize; 2], bool)> = RefCell::default();
+            // Of all types.
+            static PLANS: Plans<Key> = RefCell::default();
         }
         PLANS.with_borrow_mut(|plans| {
-            plans.get((product, sizes, lengths, hopper), || {
+            plans.get((product, sizes, lengths, [hopper, by_tensor_cores]), || {
+                if !by_tensor_cores {
+                    return Plan::new(product, sizes);
+                }
                 let hopper = if hopper { Plan::hopper(product, sizes, lengths) } else { None };
                 hopper.or_else(|| Plan::tensor(rows, columns, depth))
             })

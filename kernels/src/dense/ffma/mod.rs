@@ -37,8 +37,7 @@ pub const PIECE: u32 = 4;
 pub const BLOCK: u32 = WARPS * warp::WARP_SIZE;
 /// Elements of a piece of a tile: all of it.
 pub const SUMS: u32 = ROWS * COLUMNS;
-/// Rows of a lane.
-pub const LANE_ROWS: u32 = 8;
+pub use super::fragments::LANE_ROWS;
 
 const WARPS: u32 = 8;
 /// Slices in shared memory.

@@ -2,20 +2,20 @@
 
 use cuda_std::prelude::*;
 
+use super::super::fragments::{LANE_ROWS, QUADS_APART, ROWS_APART, lane_place, row_of};
 use super::super::product::Epilogue;
 use super::super::quad::Quad;
 use super::multiply::Sums;
 use super::order::{Tile, WHOLE, piece};
-use super::{BLOCK, LANE_ROWS, Work};
+use super::{BLOCK, Work};
 
 /// Warps of a block beside each other, and columns of each.
 const ACROSS: u32 = 2;
 const WARP_COLUMNS: u32 = 128;
-/// Quads of columns of a lane, and how far they are apart.
-const QUADS: u32 = 4;
-pub const QUADS_APART: u32 = 32;
+/// Quads of columns of a lane.
+pub const QUADS: u32 = 4;
 
-/// A lane's place in a tile: a warp's lanes are four down and eight across.
+/// A lane's place in a tile.
 #[derive(Clone, Copy)]
 pub struct Lane {
     /// The first row of its first four.
@@ -25,20 +25,10 @@ pub struct Lane {
 }
 
 impl Lane {
-    /// How far the second four of its rows are from the first.
-    pub const ROWS_APART: u32 = 16;
-
     #[device_inline]
     pub fn this() -> Self {
-        let (lane, warp) = (thread::thread_idx_x() % warp::WARP_SIZE, thread::thread_idx_x() / warp::WARP_SIZE);
-        let row = warp / ACROSS * (2 * Self::ROWS_APART) + lane / 8 * 4;
-        Self { row, column: warp % ACROSS * WARP_COLUMNS + lane % 8 * 4 }
-    }
-
-    /// Its row `i` of eight.
-    #[device_inline]
-    fn row_of(self, i: u32) -> u32 {
-        self.row + i / 4 * Self::ROWS_APART + i % 4
+        let ([row, column], warp) = (lane_place(), thread::thread_idx_x() / warp::WARP_SIZE);
+        Self { row: warp / ACROSS * (2 * ROWS_APART) + row, column: warp % ACROSS * WARP_COLUMNS + column }
     }
 }
 
@@ -73,9 +63,9 @@ impl Store {
             // of the kernel.
             let mut r = 0;
             while r < LANE_ROWS {
-                let row = first_row + lane.row_of(r);
+                let row = first_row + row_of(lane.row, r);
                 unrolled!(Q in [0 1 2 3] {
-                    let sum = Vec4::new(sums[0][4 * Q], sums[0][4 * Q + 1], sums[0][4 * Q + 2], sums[0][4 * Q + 3]);
+                    let sum = Vec4::from(sums[0][Q]);
                     let column = first_column + lane.column + QUADS_APART * Q as u32;
                     let at = row as usize * columns as usize + column as usize;
                     match pieces {
@@ -126,7 +116,7 @@ pub unsafe fn finish(epilogue: Epilogue<f32>, pieces: Global<f32>, work: Work, b
     }
     let lane = Lane::this();
     let [row, column] = work.place(work.alone + tile);
-    let row = row + lane.row_of(r);
+    let row = row + row_of(lane.row, r);
     unrolled!(Q in [0 1 2 3] {
         let column = column + lane.column + QUADS_APART * Q as u32;
         let quad = Quad::of_row(row < work.rows, column, work.columns);

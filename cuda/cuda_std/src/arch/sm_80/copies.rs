@@ -65,7 +65,58 @@ pub unsafe fn cp_async16_zero_fill<T: Element>(target: Shared<T>, to: u32, sourc
             crate::emulator::fault::check_alignment("the source of a copy", address as usize, from, 16);
             address.cast()
         };
-        crate::emulator::copies::issue(target, source, valid as usize * size_of::<T>());
+        crate::emulator::copies::issue(target, source, valid as usize * size_of::<T>(), 16);
+    }
+}
+
+/// Copies element `from` of `source`, of 4 bytes, to element `to` of `target`. PTX: `cp.async.ca.shared.global`.
+///
+/// # Safety
+/// As [`cp_async16`], of one element, which no alignment but its own is asked of.
+#[inline(always)]
+#[cfg_attr(not(target_arch = "nvptx64"), track_caller)]
+pub unsafe fn cp_async4<T: Element>(target: Shared<T>, to: u32, source: Global<T>, from: usize) {
+    const { assert!(size_of::<T>() == 4) };
+    // SAFETY: the caller's indices.
+    #[cfg(target_arch = "nvptx64")]
+    unsafe {
+        core::arch::asm!(
+            "{{ .reg .b64 g; cvta.to.global.u64 g, {source}; cp.async.ca.shared.global [{target}], [g], 4; }}",
+            target = in(reg32) target.offset(to).address(),
+            source = in(reg64) source.offset(from).as_raw(),
+            options(nostack, preserves_flags));
+    }
+    // SAFETY: in bounds, as checked.
+    #[cfg(not(target_arch = "nvptx64"))]
+    unsafe {
+        cp_async4_zero_fill(target, to, source, from, true);
+    }
+}
+
+/// Copies element `from` of `source`, of 4 bytes, to element `to` of `target` if it is `valid`; if not, that becomes zero, and `from` may
+/// be anything. PTX: `cp.async.ca.shared.global` with a source size.
+///
+/// # Safety
+/// As [`cp_async16`], of one element, which no alignment but its own is asked of.
+#[inline(always)]
+#[cfg_attr(not(target_arch = "nvptx64"), track_caller)]
+pub unsafe fn cp_async4_zero_fill<T: Element>(target: Shared<T>, to: u32, source: Global<T>, from: usize, valid: bool) {
+    const { assert!(size_of::<T>() == 4) };
+    // SAFETY: the caller's indices.
+    #[cfg(target_arch = "nvptx64")]
+    unsafe {
+        core::arch::asm!(
+            "{{ .reg .b64 g; cvta.to.global.u64 g, {source}; cp.async.ca.shared.global [{target}], [g], 4, {bytes}; }}",
+            target = in(reg32) target.offset(to).address(),
+            source = in(reg64) source.as_raw().wrapping_add(from),
+            bytes = in(reg32) 4 * u32::from(valid),
+            options(nostack, preserves_flags));
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    {
+        let target = target.at(to, 1).cast();
+        let source = if valid { source.at(from, 1).cast() } else { core::ptr::null() };
+        crate::emulator::copies::issue(target, source, 4 * usize::from(valid), 4);
     }
 }
 

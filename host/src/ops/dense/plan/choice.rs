@@ -91,7 +91,6 @@ impl Question {
     /// All ways that there are kernels for and that the precision allows, in no order; none where there is nothing to sum.
     pub fn all(&self) -> Vec<Choice> {
         let &Self { hopper, dtype, precision, product, sizes, lengths } = self;
-        let [rows, columns, depth] = sizes;
         if sizes.contains(&0) {
             return Vec::new();
         }
@@ -101,7 +100,7 @@ impl Question {
             DType::F32 if hopper => {
                 all.extend(Plan::all_of_ffma(product, sizes).into_iter().map(whole));
                 // Where its product is refused, that by f32 arithmetic is made, as in the model's choice.
-                let instead = Plan::new(rows, columns, depth);
+                let instead = Plan::new(product, sizes);
                 if precision != Precision::F32
                     && let Some(plan) = instead
                 {
@@ -195,7 +194,7 @@ mod tests {
             assert!(question.named(&name).is_some(), "{name}: {question:?}");
         }
         // What there is on Hopper alone, no emulated GPU is asked for.
-        for Question { product, sizes: sizes @ [rows, columns, depth], lengths, .. } in questions() {
+        for Question { product, sizes, lengths, .. } in questions() {
             let of = |dtype, precision| Question { hopper: true, dtype, precision, product, sizes, lengths };
             let plans = [
                 (of(DType::F32, Precision::F32), Plan::ffma(product, sizes).map(|plan| Choice::new(plan, None))),
@@ -203,7 +202,7 @@ mod tests {
                 (
                     of(DType::F32, Precision::F32Split),
                     Plan::split(product, sizes, false)
-                        .and_then(|split| Plan::new(rows, columns, depth).map(|plan| Choice::new(plan, Some(split)))),
+                        .and_then(|split| Plan::new(product, sizes).map(|plan| Choice::new(plan, Some(split)))),
                 ),
                 (
                     of(DType::Bf16, Precision::default()),

@@ -11,28 +11,27 @@ use super::{MULTIPROCESSORS, Plan, Tile};
 use crate::ops::dense::gpu::Product;
 
 /// A slice of a tile, and what a tile takes besides.
-const SLICE: u64 = 5140;
-const TILE: u64 = 2400;
+const SLICE: u64 = 5210;
+const TILE: u64 = 2300;
 /// What a product takes besides.
-const START: u64 = 4000;
+const START: u64 = 4800;
 /// What the kernel takes that adds pieces, and bytes of pieces that are written and read in a nanosecond.
-const FINISH: u64 = 2500;
-const PIECE_BYTES: u64 = 6000;
+const FINISH: u64 = 8150;
+const PIECE_BYTES: u64 = 92_600;
 /// What turning an operand takes: at all, and how many elements it goes through in a nanosecond.
-const TURN: [u64; 2] = [1500, 430];
+const TURN: [u64; 2] = [1870, 454];
 /// Elements of an operand: of larger ones no turned one is made, for the workspace's sake.
 const MOST_ELEMENTS: u64 = 1 << 30;
 
 impl Plan {
     /// For a product of `rows × columns` sums over `depth`; `None` where rows in memory are not whole pieces, where there is nothing to
     /// sum or to be made, where that is more than a launch can name, or where smaller tiles should take less time.
-    pub fn ffma(product: Product, sizes @ [rows, columns, depth]: [usize; 3]) -> Option<Self> {
+    pub fn ffma(product: Product, sizes: [usize; 3]) -> Option<Self> {
         let plan = Self::all_of_ffma(product, sizes).into_iter().min_by_key(Self::ffma_time)?;
         let turned = turned(product, super::small_enough(sizes)?);
         let turning: u64 = turned.map(|elements| TURN[0] + elements / TURN[1]).sum();
-        let otherwise = Self::new(rows, columns, depth)?;
-        // What adds parts takes far less than that model says, which ranks other kernels by it.
-        (turning + plan.ffma_time() < otherwise.f32_time() - otherwise.finish_time()).then_some(plan)
+        let otherwise = Self::new(product, sizes)?;
+        (turning + plan.ffma_time() < otherwise.cores_time(product)).then_some(plan)
     }
 
     /// All that are legal and tried, in no order.

@@ -6,7 +6,7 @@
 use cuda_std::launch::LaunchDims;
 use kernels::dense::split::{self, MOST_DEPTH};
 use kernels::dense::wgmma::{self, DEPTH};
-use kernels::dense::{LARGE, Shape, Sizes};
+use kernels::dense::{Shape, Sizes};
 
 use super::{MULTIPROCESSORS, Plan, Tile};
 use crate::ops::dense::gpu::Product;
@@ -19,7 +19,7 @@ const MOST_SPLITS: u32 = 64;
 const MOST_ELEMENTS: u64 = 1 << 30;
 
 /// All launches together: the split's, the product's, and that of the product of f32, which leaves at once.
-const START: u64 = 3700;
+const START: u64 = 4500;
 /// Nanoseconds of a tile's six products of a slice, and what a tile takes besides: of both operands in parts, and of one whose parts are made
 /// in registers, by rows of the tile.
 const BOTH: [u64; 2] = [1873, 3405];
@@ -30,23 +30,12 @@ const PIECE: u32 = 4;
 const SPLIT_BYTES: u64 = 3870;
 /// What the addition of a split product's parts takes besides them, and how many bytes of them it goes through in a nanosecond.
 const FINISH: [u64; 2] = [1714, 10_760];
-/// What a product of f32 itself takes beside those of parts: at all, and more where it is split.
-const F32: [u64; 2] = [2380, 2810];
-/// Picoseconds that it takes for each depth and each block of a multiprocessor, in large and small tiles; of small ones as if there was a block
-/// more, for few do not hide what they wait for.
-const F32_EACH: [u64; 2] = [100_200, 24_800];
-/// The same of it beside other products of f32 itself, which ranks them; what it takes besides, a kernel more, and bytes of parts in a
-/// nanosecond.
-const F32_DEPTH: [u64; 2] = [98_000, 27_000];
-const F32_START: u64 = 4000;
-const LAUNCH: u64 = 2000;
-const PART_BYTES: u64 = 3000;
 
 impl Plan {
     /// For a product of `rows × columns` sums over `depth`, which `accumulates` to what is there or does not; `None` where the product of f32
     /// itself should take no longer, or where the parts would be more than a launch can name.
-    pub fn split(product: Product, sizes @ [rows, columns, depth]: [usize; 3], accumulates: bool) -> Option<Self> {
-        let f32 = Self::new(rows, columns, depth)?.f32_time_beside_parts();
+    pub fn split(product: Product, sizes: [usize; 3], accumulates: bool) -> Option<Self> {
+        let f32 = Self::new(product, sizes)?.cores_time(product);
         let cuts = Self::split_cuts(product, sizes).filter(|(_, plan)| !accumulates || plan.may_accumulate());
         let (time, plan) = cuts.min_by_key(|&(time, _)| time)?;
         (time < f32).then_some(plan)
@@ -122,42 +111,6 @@ impl Plan {
         };
         queue * (slices * slice + tile) + finish
     }
-
-    /// The product of f32 itself, ranked beside those of parts.
-    pub(super) fn f32_time_beside_parts(&self) -> u64 {
-        if self.tile == Tile::Sliced {
-            return self.sliced_time();
-        }
-        let (small, blocks, depth) = self.f32_work();
-        let blocks = blocks + u64::from(small);
-        F32[0] + blocks * depth * F32_EACH[usize::from(small)] / 1000 + if self.splits > 1 { F32[1] } else { 0 }
-    }
-
-    /// The product of f32 itself, ranked beside others of f32.
-    pub(super) fn f32_time(&self) -> u64 {
-        if self.tile == Tile::Sliced {
-            return LAUNCH + self.sliced_time();
-        }
-        let (small, blocks, depth) = self.f32_work();
-        LAUNCH + F32_START + blocks * depth * F32_DEPTH[usize::from(small)] / 1000 + self.finish_time()
-    }
-
-    /// Whether its tiles are small, how many a multiprocessor has, and the depth of each.
-    fn f32_work(&self) -> (bool, u64, u64) {
-        let Shape { rows, columns, depth, depth_per_split } = self.shape;
-        let side = self.tile.columns();
-        let tiles = u64::from(rows.div_ceil(side)) * u64::from(columns.div_ceil(side));
-        let blocks = (tiles * u64::from(self.splits)).div_ceil(MULTIPROCESSORS.into());
-        (side < LARGE, blocks, depth_per_split.min(depth).into())
-    }
-
-    /// The addition of a split product's parts, ranked so.
-    pub(super) fn finish_time(&self) -> u64 {
-        match self.parts() as u64 {
-            0 => 0,
-            parts => LAUNCH + 8 * parts / PART_BYTES,
-        }
-    }
 }
 
 #[cfg(test)]
@@ -193,7 +146,7 @@ mod tests {
             for sizes in [[8192, 8192, 8192], [2048, 2048, 2048], [512, 4096, 11_008], [4096, 4096, 128]] {
                 assert!(cut(product, sizes, false).is_some_and(|(rows, _)| rows.is_some()), "{product:?} {sizes:?}");
             }
-            for sizes in [[8, 4096, 4096], [64, 4096, 4096], [512, 512, 512], [384, 384, 384]] {
+            for sizes in [[8, 4096, 4096], [64, 4096, 4096]] {
                 assert!(cut(product, sizes, false).is_some_and(|(rows, _)| rows == Some(64)), "{product:?} {sizes:?}");
             }
             for sizes in [[1, 1, 1], [64, 64, 64], [5128, 124, 24], [1144, 1132, 32]] {

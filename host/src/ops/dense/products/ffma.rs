@@ -1,5 +1,7 @@
 //! Products of f32 on Hopper by FFMA, of operands that bulk copies bring: the product's launch and that which adds pieces.
 
+use std::cell::RefCell;
+
 use cuda_std::element::Storage;
 use cuda_std::launch::LaunchDims;
 use kernels::dense::ffma::{BLOCK, COLUMNS, DenseFfma, DenseFinishFfma, LANE_ROWS, PIECE, ROWS, operand_box};
@@ -7,7 +9,7 @@ use kernels::dense::{IDENTITY, Shape};
 
 use super::super::gpu::{Finish, Memory, MemoryMut, Product};
 use super::super::plan::{Plan, Tile};
-use super::{ForwardProduct, GradientProduct, tf32};
+use super::{ForwardProduct, GradientProduct, Plans, tf32};
 use crate::device::Gpu;
 use crate::{Result, bf16, f16};
 
@@ -32,7 +34,11 @@ impl Pieces for bf16 {}
 
 impl Pieces for f32 {
     fn ffma_plan(gpu: &Gpu, product: Product, sizes: [usize; 3]) -> Option<Plan> {
-        gpu.hopper_multiprocessors().and_then(|_| Plan::ffma(product, sizes))
+        gpu.hopper_multiprocessors()?;
+        thread_local! {
+            static PLANS: Plans<(Product, [usize; 3])> = RefCell::default();
+        }
+        PLANS.with_borrow_mut(|plans| plans.get((product, sizes), || Plan::ffma(product, sizes)))
     }
 
     unsafe fn finish_ffma<'a>(gpu: &Gpu, plan: &Plan, finish: Finish<'a, Self>, pieces: Memory<'a>) -> Result<()> {
