@@ -111,7 +111,7 @@ fn says_once() -> Outcome {
     let expected = [
         "relu_forward_f32 grid 1 block 256".to_owned(),
         format!("dense_forward_f32_32 grid 1x1x3 block 256: {product}"),
-        format!("dense_finish_f32_false grid 1 block 256: {product}"),
+        format!("dense_finish_late_f32 grid 1 block 256: {product}"),
         "dense_dx_f32_64 grid 1x5 block 128: 3x300 sums over 5 by f32 arithmetic in tiles of 64x64: of all cuts this should take \
          the least time; the depth in one part"
             .to_owned(),

@@ -22,25 +22,16 @@ pub fn begin() {
     }
 }
 
-/// The first half of [`begin`], for kernels that begin themselves: waits until the grids before this one have ended.
+/// The first half of [`begin`], for kernels that begin themselves: waits until the grids before this one have ended. The next grid's blocks
+/// take their places when all of this one have ended.
+///
+/// Let in earlier, they take what room there is, and where there is room for several on one multiprocessor, the first that is free gets them all:
+/// a grid of few large blocks is then uneven for as long as it runs. In front of such grids late is better than early.
 #[inline(always)]
 pub fn wait() {
     #[cfg(all(target_arch = "nvptx64", target_feature = "sm_90"))]
     // SAFETY: waits, and touches no memory of this thread's. Not `nomem`: no load or store is moved over it.
     unsafe {
         core::arch::asm!("griddepcontrol.wait;", options(nostack, preserves_flags));
-    }
-}
-
-/// The other half: lets the next grid's blocks take their places once every block of this one has come here, or has ended.
-///
-/// They take what room there is, and where there is room for several on one multiprocessor, the first that is free gets them all: a grid of
-/// few large blocks is then uneven for as long as it runs. Where such grids follow each other, late is better than early.
-#[inline(always)]
-pub fn release() {
-    #[cfg(all(target_arch = "nvptx64", target_feature = "sm_90"))]
-    // SAFETY: touches no memory of this thread's.
-    unsafe {
-        core::arch::asm!("griddepcontrol.launch_dependents;", options(nostack, preserves_flags));
     }
 }

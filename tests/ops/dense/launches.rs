@@ -38,7 +38,7 @@ pub fn finish<T: Real + Storage>(
     forward: Option<Forward<'_, T>>,
 ) -> Outcome
 where
-    for<'a> DenseFinish<'a, T, false>: Launch,
+    for<'a> DenseFinish<'a, T>: Launch,
 {
     if splits == 1 {
         return Ok(());
@@ -48,7 +48,7 @@ where
         Some(Forward { z, b, alpha }) => {
             let (z, b, alpha) = (z.gpu_mut::<T>(OP, "z")?, buffer(b)?, buffer(alpha)?);
             let (z, b, alpha, activation) = (Some(z as _), Some(b as _), Some(alpha as _), PRELU_EACH);
-            DenseFinish::<T, false> {
+            DenseFinish {
                 parts,
                 out,
                 z,
@@ -64,19 +64,7 @@ where
         }
         None => {
             let (z, b, alpha, refused, activation) = (None, None, None, None, IDENTITY);
-            DenseFinish::<T, false> {
-                parts,
-                out,
-                z,
-                b,
-                alpha,
-                refused,
-                shape,
-                splits,
-                splits_if_refused: 0,
-                activation,
-                beta,
-            }
+            DenseFinish { parts, out, z, b, alpha, refused, shape, splits, splits_if_refused: 0, activation, beta }
         }
     };
     let grid = [tiles(shape.rows as usize, FINISH_ROWS), tiles(shape.columns as usize, FINISH_COLUMNS), 1];

@@ -25,7 +25,7 @@ where
     for<'a> DenseForwardMma<'a, T, TILE>: Launch,
     for<'a> DenseDxMma<'a, T, TILE>: Launch,
     for<'a> DenseDwMma<'a, T, TILE>: Launch,
-    for<'a> DenseFinish<'a, T, false>: Launch,
+    for<'a> DenseFinish<'a, T>: Launch,
 {
     let piece = PIECE as usize;
     for &([rows, columns, depth], splits) in shapes(TILE) {
@@ -81,7 +81,7 @@ fn forward<T: Real<Compute = f32> + Half, const TILE: u32>(
 ) -> Outcome
 where
     for<'a> DenseForwardMma<'a, T, TILE>: Launch,
-    for<'a> DenseFinish<'a, T, false>: Launch,
+    for<'a> DenseFinish<'a, T>: Launch,
 {
     let shape = shape_of(sizes, splits, TILE);
     let (x, w) = (whole_numbers::<T>(device, &[n, i], 1)?, whole_numbers::<T>(device, &[o, i], 2)?);
@@ -125,7 +125,7 @@ fn gradient<T: Real + Half, const TILE: u32>(
 where
     for<'a> DenseDxMma<'a, T, TILE>: Launch,
     for<'a> DenseDwMma<'a, T, TILE>: Launch,
-    for<'a> DenseFinish<'a, T, false>: Launch,
+    for<'a> DenseFinish<'a, T>: Launch,
 {
     let (shape, beta) = (shape_of(sizes, splits, TILE), 0.5);
     let left_shape = if transposed { [depth, rows] } else { [rows, depth] };

@@ -15,7 +15,7 @@ where
     for<'a> DenseForward<'a, T, SIDE>: Launch,
     for<'a> DenseDx<'a, T, SIDE>: Launch,
     for<'a> DenseDw<'a, T, SIDE>: Launch,
-    for<'a> DenseFinish<'a, T, false>: Launch,
+    for<'a> DenseFinish<'a, T>: Launch,
 {
     for (seed, (rows, columns, depth, splits)) in
         [(2, 5, 19, 1), (1, 8, 24, 2), (3, 72, 17, 2), (4, 4, 131, 1), (4, 4, 150, 2)].into_iter().enumerate()
@@ -37,7 +37,8 @@ where
     for<'a> DenseDx<'a, f32, SIDE>: Launch,
     for<'a> DenseDw<'a, f32, SIDE>: Launch,
 {
-    for depth in 1..=2 * DEPTH * 2 + 1 {
+    // The slices of small tiles are two eights deep.
+    for depth in 1..=4 * DEPTH + 1 {
         let across = |step: u32| 1 + (depth * step) % (SIDE + 9);
         let splits = 1 + depth % 3;
         let depth_per_split = depth.div_ceil(splits).next_multiple_of(DEPTH);
@@ -130,7 +131,7 @@ fn forward<T: Real<Compute = f32> + Storage, const SIDE: u32>(
 ) -> Outcome
 where
     for<'a> DenseForward<'a, T, SIDE>: Launch,
-    for<'a> DenseFinish<'a, T, false>: Launch,
+    for<'a> DenseFinish<'a, T>: Launch,
 {
     let [n, o, i] = [shape.rows, shape.columns, shape.depth].map(|size| size as usize);
     let draw = |salt, shape: &[usize]| normal_tensor::<T>(device, salt + seed, shape);
@@ -173,7 +174,7 @@ fn sums<T: Real + Storage, const SIDE: u32>(device: &Device, shape: Shape, split
 where
     for<'a> DenseDx<'a, T, SIDE>: Launch,
     for<'a> DenseDw<'a, T, SIDE>: Launch,
-    for<'a> DenseFinish<'a, T, false>: Launch,
+    for<'a> DenseFinish<'a, T>: Launch,
 {
     let [rows, columns, depth] = [shape.rows, shape.columns, shape.depth].map(|size| size as usize);
     let beta = 0.5;

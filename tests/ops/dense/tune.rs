@@ -286,7 +286,7 @@ pub fn environment() -> Outcome {
         said(&file.0)?,
         [
             format!("ferrolayer: dense_forward_f32_64 grid 1x1x3 block 128: {tuned}"),
-            format!("ferrolayer: dense_finish_f32_false grid 5 block 256: {tuned}"),
+            format!("ferrolayer: dense_finish_late_f32 grid 5 block 256: {tuned}"),
         ]
     );
     let bad = File::new("environment-bad", "nothing")?;

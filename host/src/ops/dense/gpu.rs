@@ -1,7 +1,7 @@
 use cuda_std::launch::{DeviceMemory, Launch, LaunchDims};
 use kernels::dense::sums::{self, DenseSlope, DenseSumAll, DenseSumColumns, Rows, STRIP};
 use kernels::dense::{
-    DenseFinish, FINISH_BLOCK, FINISH_COLUMNS, FINISH_ROWS, IDENTITY, PRELU_EACH, PRELU_SHARED, RELU,
+    DenseFinish, DenseFinishLate, FINISH_BLOCK, FINISH_COLUMNS, FINISH_ROWS, IDENTITY, PRELU_EACH, PRELU_SHARED, RELU,
 };
 
 use super::plan::{Choice, Plan, Question, Tile, Way};
@@ -116,8 +116,8 @@ impl<'a, S: Products> Finish<'a, S> {
     /// that was not refused, as its plan does.
     fn launch(self, gpu: &Gpu, plan: &Plan, of_parts: Option<(&Plan, Memory<'a, u32>)>, parts: Memory<'a>) -> Result<()>
     where
-        DenseFinish<'a, S, false>: Launch,
-        DenseFinish<'a, S, true>: Launch,
+        DenseFinish<'a, S>: Launch,
+        DenseFinishLate<'a, S>: Launch,
     {
         if !plan.is_split() && !of_parts.is_some_and(|(plan, _)| plan.is_split()) {
             return Ok(());
@@ -135,26 +135,15 @@ impl<'a, S: Products> Finish<'a, S> {
         let grid = [tiles(shape.rows as usize, FINISH_ROWS), tiles(shape.columns as usize, FINISH_COLUMNS), 1];
         let dims = LaunchDims::new(grid, FINISH_BLOCK);
         macro_rules! launch {
-            ($early:literal) => {{
-                let kernel = DenseFinish::<S, $early> {
-                    parts,
-                    out,
-                    z,
-                    b,
-                    alpha,
-                    refused,
-                    shape,
-                    splits,
-                    splits_if_refused,
-                    activation,
-                    beta,
-                };
+            ($kernel:ident) => {{
+                let kernel =
+                    $kernel { parts, out, z, b, alpha, refused, shape, splits, splits_if_refused, activation, beta };
                 gpu.launch(dims, kernel)
             }};
         }
         // SAFETY: `parts` holds what the plan says, the other buffers are of the product's shape or its columns', checked
         // by the op; the grid covers the product.
-        unsafe { if refused.is_none() && plan.is_by_cores() { launch!(false) } else { launch!(true) } }
+        unsafe { if refused.is_none() && plan.is_by_cores() { launch!(DenseFinishLate) } else { launch!(DenseFinish) } }
     }
 }
 

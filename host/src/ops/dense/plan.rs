@@ -19,6 +19,7 @@ use crate::device::tiles;
 /// Multiprocessors that a cut should keep busy: those of an H100 or H200. Any number is right; on a smaller GPU the
 /// blocks come in more waves. Not asked of the GPU, so that results depend on its kernels alone.
 const MULTIPROCESSORS: u32 = 132;
+
 /// The tiles that there are kernels for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tile {

@@ -86,16 +86,20 @@ impl Plan {
         })
     }
 
-    /// Whether it is by such tiles.
-    pub fn is_by_cores(&self) -> bool {
-        KINDS.iter().any(|kind| kind.tile == self.tile)
+    /// The kind of its tiles; `None` of a plan that is by no such tiles.
+    fn kind(&self) -> Option<&'static Kind> {
+        KINDS.iter().find(|kind| kind.tile == self.tile)
     }
 
-    /// What the model says that the product takes, in nanoseconds; 0 of a plan that is by no such tiles.
+    /// Whether it is by such tiles.
+    pub fn is_by_cores(&self) -> bool {
+        self.kind().is_some()
+    }
+
+    /// What the model says that the product takes, in nanoseconds.
     pub(super) fn cores_time(&self, product: Product) -> u64 {
-        let Some(Kind { side, slice, start, block, each, .. }) = KINDS.iter().find(|kind| kind.tile == self.tile)
-        else {
-            return 0;
+        let Some(Kind { side, slice, start, block, each, .. }) = self.kind() else {
+            unreachable!("{:?} is not by f32 arithmetic", self.tile)
         };
         let (&side, each) = (side, each[product as usize]);
         let Shape { rows, columns, depth, depth_per_split } = self.shape;
@@ -147,6 +151,13 @@ mod tests {
             (Product::Dw, [72, 2008, 88], (Tile::Sliced, 1)),
         ] {
             assert_eq!(cut(product, sizes), fastest, "{product:?} {sizes:?}");
+        }
+    }
+
+    #[test]
+    fn there_is_a_time_for_each_number_of_blocks_at_a_time() {
+        for Kind { side, each, .. } in &KINDS {
+            assert!(each.iter().all(|times| times.len() == per_multiprocessor(*side) as usize), "{side}");
         }
     }
 
