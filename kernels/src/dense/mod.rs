@@ -332,7 +332,9 @@ pub unsafe fn dense_forward_wgmma<T: Half, const COLUMNS: u32, const HEIGHT: u32
     let epilogue = Epilogue { out: y, beta: 0.0, z, b, alpha, activation };
     let maps = [[x_map, x_edge], [w_map, w_edge]];
     // SAFETY: the module's contract.
-    unsafe { wgmma::product::<T, COLUMNS, HEIGHT, PARTS, true, true>(maps, epilogue, parts, shape, splits) }
+    unsafe {
+        wgmma::product::<T, COLUMNS, HEIGHT, PARTS, false, true, true>(COLUMNS, maps, epilogue, parts, shape, splits)
+    }
 }
 
 /// [`dense_dx`] on Hopper's tensor cores, as [`dense_forward_wgmma`].
@@ -348,8 +350,8 @@ pub unsafe fn dense_forward_wgmma<T: Half, const COLUMNS: u32, const HEIGHT: u32
         T = [f16, bf16],
         (COLUMNS, HEIGHT, PARTS) = [
             (64, 2, 1), (64, 2, 2), (64, 2, 4), (64, 1, 1), (64, 1, 2), (64, 1, 4),
-            (96, 2, 1), (128, 2, 1), (128, 2, 2), (128, 2, 4), (144, 2, 1), (168, 2, 1), (192, 2, 1),
-            (224, 2, 1), (256, 2, 1), (128, 3, 1), (192, 3, 1)
+            (96, 2, 1), (128, 2, 1), (128, 2, 2), (128, 2, 4), (192, 2, 1), (224, 2, 1), (256, 2, 1),
+            (128, 3, 1), (192, 3, 1)
         ]
     )
 )]
@@ -370,7 +372,7 @@ pub unsafe fn dense_dx_wgmma<T: Half, const COLUMNS: u32, const HEIGHT: u32, con
     // SAFETY: the module's contract.
     unsafe {
         let epilogue = Epilogue::sum(dx, beta);
-        wgmma::product::<T, COLUMNS, HEIGHT, PARTS, true, false>(maps, epilogue, parts, shape, splits)
+        wgmma::product::<T, COLUMNS, HEIGHT, PARTS, false, true, false>(COLUMNS, maps, epilogue, parts, shape, splits)
     }
 }
 
@@ -408,6 +410,39 @@ pub unsafe fn dense_dw_wgmma<T: Half, const COLUMNS: u32, const HEIGHT: u32, con
     // SAFETY: the module's contract.
     unsafe {
         let epilogue = Epilogue::sum(dw, beta);
-        wgmma::product::<T, COLUMNS, HEIGHT, PARTS, false, false>(maps, epilogue, parts, shape, splits)
+        wgmma::product::<T, COLUMNS, HEIGHT, PARTS, false, false, false>(COLUMNS, maps, epilogue, parts, shape, splits)
+    }
+}
+
+/// [`dense_dx_wgmma`] by tiles whose warpgroups have `width` columns, one of the [`wgmma::widths`] up to `MOST`.
+///
+/// # Safety
+/// As [`dense_dx_wgmma`]; `width` is as it says.
+#[kernel(
+    block = wgmma::block(HEIGHT),
+    min_blocks = 1,
+    begins = "itself",
+    only = "sm_90a",
+    instances(T = [f16, bf16], (MOST, HEIGHT) = [(256, 2), (200, 3)])
+)]
+pub unsafe fn dense_dx_widths<T: Half, const MOST: u32, const HEIGHT: u32>(
+    dz: Global<T>,
+    w: Global<T>,
+    dx: GlobalMut<T>,
+    parts: Option<GlobalMut<f32>>,
+    shape: Shape,
+    splits: u32,
+    width: u32,
+    beta: f32,
+    dz_map: TensorMap,
+    dz_edge: TensorMap,
+    w_map: TensorMap,
+) {
+    let _ = (dz, w);
+    let maps = [[dz_map, dz_edge], [w_map, w_map]];
+    // SAFETY: the module's contract.
+    unsafe {
+        let epilogue = Epilogue::sum(dx, beta);
+        wgmma::product::<T, MOST, HEIGHT, 1, true, true, false>(width, maps, epilogue, parts, shape, splits)
     }
 }

@@ -3,8 +3,9 @@
 
 use cuda_std::arch::sm_80::Half;
 use cuda_std::launch::{DeviceMemory, Launch, LaunchDims};
+use cuda_std::tensor_map::TensorMap;
 use kernels::dense::wgmma::{self, DEPTH, PIECE, edge, may_share, operand_box};
-use kernels::dense::{DenseDwWgmma, DenseDxWgmma, DenseForwardWgmma, PRELU_EACH, Shape};
+use kernels::dense::{DenseDwWgmma, DenseDxWgmma, DenseDxWidths, DenseForwardWgmma, PRELU_EACH, Shape};
 
 use super::launches::{OP, buffer, gpu};
 use super::*;
@@ -50,7 +51,7 @@ impl<T: Real + Half> Guarded<T> {
 
 /// Which operand's depth is innermost: of `y`, of `dx`, of `dw`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Product {
+pub enum Product {
     Forward,
     Dx,
     Dw,
@@ -104,21 +105,150 @@ impl Case {
     }
 }
 
-/// What a product gives, or, of one that is split, the sum of its parts; with `beta` times what was there, or forward with a
-/// bias, slopes and `z`.
-fn check<T: Real<Compute = f32> + Half, const COLUMNS: u32, const HEIGHT: u32, const PARTS: u32>(
-    device: &Device,
-    case: Case,
-) -> Outcome
+/// A product's kernel and its launch: what it takes whatever its tile.
+pub struct Arguments<'a, T> {
+    gpu: &'a Gpu,
+    dims: LaunchDims,
+    a: &'a dyn DeviceMemory<T>,
+    b: &'a dyn DeviceMemory<T>,
+    out: &'a mut dyn DeviceMemory<T>,
+    z: &'a mut dyn DeviceMemory<T>,
+    bias: &'a dyn DeviceMemory<T>,
+    alpha: &'a dyn DeviceMemory<f32>,
+    parts: Option<&'a mut dyn DeviceMemory<f32>>,
+    shape: Shape,
+    splits: u32,
+    beta: f32,
+    maps: [[TensorMap; 2]; 2],
+}
+
+/// Tiles, and the kernels that make them.
+pub trait Tiles<T> {
+    /// Those that there are kernels of.
+    const PRODUCTS: &'static [Product];
+    const HEIGHT: u32;
+    const PARTS: u32;
+
+    /// Of a warpgroup.
+    fn columns(&self) -> u32;
+
+    /// # Safety
+    /// The kernels'.
+    unsafe fn launch(&self, product: Product, arguments: Arguments<'_, T>) -> ferrolayer::Result<()>;
+}
+
+/// Launches of the three kernels.
+macro_rules! launch {
+    (forward $arguments:ident $kernel:ident [$($of:ident),*]) => {{
+        let Arguments { gpu, dims, a: x, b: w, out: y, z, bias, alpha, parts, shape, splits, maps, .. } = $arguments;
+        let ([[x_map, x_edge], [w_map, w_edge]], activation) = (maps, PRELU_EACH);
+        let (z, b, alpha) = (Some(z), Some(bias), Some(alpha));
+        gpu.launch(dims, $kernel::<$($of),*> {
+            x, w, y, z, b, alpha, parts, shape, splits, activation, x_map, x_edge, w_map, w_edge
+        })
+    }};
+    (dx $arguments:ident $kernel:ident [$($of:ident),*] $($width:ident)?) => {{
+        let Arguments { gpu, dims, a: dz, b: w, out: dx, parts, shape, splits, beta, maps, .. } = $arguments;
+        let [[dz_map, dz_edge], [w_map, _]] = maps;
+        gpu.launch(dims, $kernel::<$($of),*> {
+            dz, w, dx, parts, shape, splits, $($width,)? beta, dz_map, dz_edge, w_map
+        })
+    }};
+    (dw $arguments:ident $kernel:ident [$($of:ident),*]) => {{
+        let Arguments { gpu, dims, a: dz, b: x, out: dw, parts, shape, splits, beta, maps, .. } = $arguments;
+        let [[dz_map, _], [x_map, _]] = maps;
+        gpu.launch(dims, $kernel::<$($of),*> { dz, x, dw, parts, shape, splits, beta, dz_map, x_map })
+    }};
+}
+
+/// Of as many columns as the kernels have.
+pub struct Exactly<const COLUMNS: u32, const HEIGHT: u32, const PARTS: u32>;
+
+impl<T: Half, const COLUMNS: u32, const HEIGHT: u32, const PARTS: u32> Tiles<T> for Exactly<COLUMNS, HEIGHT, PARTS>
 where
     for<'a> DenseForwardWgmma<'a, T, COLUMNS, HEIGHT, PARTS>: Launch,
     for<'a> DenseDxWgmma<'a, T, COLUMNS, HEIGHT, PARTS>: Launch,
     for<'a> DenseDwWgmma<'a, T, COLUMNS, HEIGHT, PARTS>: Launch,
 {
-    let (gpu, shape) = (gpu(device), case.shape(PARTS));
-    let splits = if PARTS > 1 { 1 } else { shape.depth.div_ceil(shape.depth_per_split) };
+    const PRODUCTS: &'static [Product] = &[Product::Forward, Product::Dx, Product::Dw];
+    const HEIGHT: u32 = HEIGHT;
+    const PARTS: u32 = PARTS;
+
+    fn columns(&self) -> u32 {
+        COLUMNS
+    }
+
+    unsafe fn launch(&self, product: Product, arguments: Arguments<'_, T>) -> ferrolayer::Result<()> {
+        // SAFETY: the caller's.
+        unsafe {
+            match product {
+                Product::Forward => launch!(forward arguments DenseForwardWgmma [T, COLUMNS, HEIGHT, PARTS]),
+                Product::Dx => launch!(dx arguments DenseDxWgmma [T, COLUMNS, HEIGHT, PARTS]),
+                Product::Dw => launch!(dw arguments DenseDwWgmma [T, COLUMNS, HEIGHT, PARTS]),
+            }
+        }
+    }
+}
+
+/// Of so many columns, which the kernels of `dx` are told.
+pub struct WithoutDx<const COLUMNS: u32>;
+
+impl<T: Half, const COLUMNS: u32> Tiles<T> for WithoutDx<COLUMNS>
+where
+    for<'a> DenseForwardWgmma<'a, T, COLUMNS, 2, 1>: Launch,
+    for<'a> DenseDwWgmma<'a, T, COLUMNS, 2, 1>: Launch,
+{
+    const PRODUCTS: &'static [Product] = &[Product::Forward, Product::Dw];
+    const HEIGHT: u32 = 2;
+    const PARTS: u32 = 1;
+
+    fn columns(&self) -> u32 {
+        COLUMNS
+    }
+
+    unsafe fn launch(&self, product: Product, arguments: Arguments<'_, T>) -> ferrolayer::Result<()> {
+        const HEIGHT: u32 = 2;
+        const PARTS: u32 = 1;
+        // SAFETY: the caller's.
+        unsafe {
+            match product {
+                Product::Forward => launch!(forward arguments DenseForwardWgmma [T, COLUMNS, HEIGHT, PARTS]),
+                Product::Dx => unreachable!("it is none of these products"),
+                Product::Dw => launch!(dw arguments DenseDwWgmma [T, COLUMNS, HEIGHT, PARTS]),
+            }
+        }
+    }
+}
+
+/// Of as many columns as the launch says.
+pub struct Widths<const MOST: u32, const HEIGHT: u32>(u32);
+
+impl<T: Half, const MOST: u32, const HEIGHT: u32> Tiles<T> for Widths<MOST, HEIGHT>
+where
+    for<'a> DenseDxWidths<'a, T, MOST, HEIGHT>: Launch,
+{
+    const PRODUCTS: &'static [Product] = &[Product::Dx];
+    const HEIGHT: u32 = HEIGHT;
+    const PARTS: u32 = 1;
+
+    fn columns(&self) -> u32 {
+        self.0
+    }
+
+    unsafe fn launch(&self, _: Product, arguments: Arguments<'_, T>) -> ferrolayer::Result<()> {
+        let width = self.0;
+        // SAFETY: the caller's.
+        unsafe { launch!(dx arguments DenseDxWidths [T, MOST, HEIGHT] width) }
+    }
+}
+
+/// What a product gives, or, of one that is split, the sum of its parts; with `beta` times what was there, or forward with a
+/// bias, slopes and `z`.
+fn check<T: Real<Compute = f32> + Half, K: Tiles<T>>(device: &Device, tiles: &K, case: Case) -> Outcome {
+    let (gpu, shape) = (gpu(device), case.shape(K::PARTS));
+    let splits = if K::PARTS > 1 { 1 } else { shape.depth.div_ceil(shape.depth_per_split) };
     let Shape { rows, columns, depth, .. } = shape;
-    let [side, width] = wgmma::tile(COLUMNS, HEIGHT);
+    let [side, width] = wgmma::tile(tiles.columns(), K::HEIGHT);
     let [n, o, k] = case.sizes;
     let left = Guarded::<T>::whole_numbers(device, n * k, 1)?;
     let right = Guarded::<T>::whole_numbers(device, o * k, 2)?;
@@ -151,64 +281,17 @@ where
         };
         let clusters = rows.div_ceil(side * down) * columns.div_ceil(width * beside) * splits;
         // Fewer blocks than tiles where there are several, and a block may take several.
-        let clusters = if PARTS > 1 { clusters } else { clusters.div_ceil(2) };
-        let below = PARTS.max(down);
-        let dims = LaunchDims::new((clusters * below, beside), wgmma::block(HEIGHT))
+        let clusters = if K::PARTS > 1 { clusters } else { clusters.div_ceil(2) };
+        let below = K::PARTS.max(down);
+        let dims = LaunchDims::new((clusters * below, beside), wgmma::block(K::HEIGHT))
             .with_cluster((below, beside))
-            .with_shared(wgmma::shared_bytes(COLUMNS, HEIGHT, PARTS));
+            .with_shared(wgmma::shared_bytes(tiles.columns(), K::HEIGHT, K::PARTS));
+        let maps = [[a_map, a_edge], [b_map, b_edge]];
+        let (z, bias, alpha) = (z.gpu_mut::<T>(OP, "z")?, buffer(&b)?, buffer(&alpha)?);
+        let (a, b, out) = (&a, &b_matrix, &mut into);
+        let arguments = Arguments { gpu, dims, a, b, out, z, bias, alpha, parts, shape, splits, beta, maps };
         // SAFETY: matrices of the shapes that the kernels ask for, their maps, and as many parts as splits.
-        unsafe {
-            match case.product {
-                Product::Forward => {
-                    let kernel = DenseForwardWgmma::<T, COLUMNS, HEIGHT, PARTS> {
-                        x: &a,
-                        w: &b_matrix,
-                        y: &mut into,
-                        z: Some(z.gpu_mut::<T>(OP, "z")?),
-                        b: Some(buffer(&b)?),
-                        alpha: Some(buffer(&alpha)?),
-                        parts,
-                        shape,
-                        splits,
-                        activation: PRELU_EACH,
-                        x_map: a_map,
-                        x_edge: a_edge,
-                        w_map: b_map,
-                        w_edge: b_edge,
-                    };
-                    gpu.launch(dims, kernel)?;
-                }
-                Product::Dx => {
-                    let kernel = DenseDxWgmma::<T, COLUMNS, HEIGHT, PARTS> {
-                        dz: &a,
-                        w: &b_matrix,
-                        dx: &mut into,
-                        parts,
-                        shape,
-                        splits,
-                        beta,
-                        dz_map: a_map,
-                        dz_edge: a_edge,
-                        w_map: b_map,
-                    };
-                    gpu.launch(dims, kernel)?;
-                }
-                Product::Dw => {
-                    let kernel = DenseDwWgmma::<T, COLUMNS, HEIGHT, PARTS> {
-                        dz: &a,
-                        x: &b_matrix,
-                        dw: &mut into,
-                        parts,
-                        shape,
-                        splits,
-                        beta,
-                        dz_map: a_map,
-                        x_map: b_map,
-                    };
-                    gpu.launch(dims, kernel)?;
-                }
-            }
-        }
+        unsafe { tiles.launch(case.product, arguments)? };
     }
     let got = out.read(&format!("{case:?}"))?;
     let exact = |at| case.sum([&left.values, &right.values], at);
@@ -235,24 +318,52 @@ fn whole_tensor<T: Real>(device: &Device, len: usize) -> Result<Tensor<T>, Faile
     Ok(Tensor::from_vec(device, &[len], (0..len).map(|i| T::of((i % 5) as f64 - 2.0)).collect())?)
 }
 
-/// Every remainder of rows, of columns and of the depth, by tiles of so many columns; parts of the depth.
+/// [`exact_by`] such tiles.
 pub fn exact<T: Real<Compute = f32> + Half, const COLUMNS: u32, const HEIGHT: u32, const PARTS: u32>(
     device: &Device,
 ) -> Outcome
 where
-    for<'a> DenseForwardWgmma<'a, T, COLUMNS, HEIGHT, PARTS>: Launch,
-    for<'a> DenseDxWgmma<'a, T, COLUMNS, HEIGHT, PARTS>: Launch,
-    for<'a> DenseDwWgmma<'a, T, COLUMNS, HEIGHT, PARTS>: Launch,
+    Exactly<COLUMNS, HEIGHT, PARTS>: Tiles<T>,
 {
-    let [side, tile] = wgmma::tile(COLUMNS, HEIGHT).map(|n| n as usize);
+    exact_by::<T, _>(device, &Exactly::<COLUMNS, HEIGHT, PARTS>, 0, 1)
+}
+
+/// [`exact_by`] tiles that the kernels of `dx` are told.
+pub fn exact_without_dx<T: Real<Compute = f32> + Half, const COLUMNS: u32>(device: &Device) -> Outcome
+where
+    WithoutDx<COLUMNS>: Tiles<T>,
+{
+    exact_by::<T, _>(device, &WithoutDx::<COLUMNS>, 0, 1)
+}
+
+/// [`exact_by`] tiles of each width, of whose remainders each has an eighth.
+pub fn widths_are_exact<T: Real<Compute = f32> + Half, const MOST: u32, const HEIGHT: u32>(device: &Device) -> Outcome
+where
+    Widths<MOST, HEIGHT>: Tiles<T>,
+{
+    let [least, most, apart] = wgmma::widths(HEIGHT);
+    (least..=most)
+        .step_by(apart as usize)
+        .try_for_each(|width| exact_by::<T, _>(device, &Widths::<MOST, HEIGHT>(width), (width / apart % 8) as usize, 8))
+}
+
+/// Remainders of rows, of columns and of the depth, from the `first` on each `apart`th, by such tiles; parts of the depth.
+fn exact_by<T: Real<Compute = f32> + Half, K: Tiles<T>>(
+    device: &Device,
+    tiles: &K,
+    first: usize,
+    apart: usize,
+) -> Outcome {
+    let (height, parts) = (K::HEIGHT, K::PARTS);
+    let [side, tile] = wgmma::tile(tiles.columns(), height).map(|n| n as usize);
     let (piece, slice) = (PIECE as usize, DEPTH as usize);
     let legal = |[rows, columns, _]: [usize; 3], sharing: [u32; 2]| {
-        sharing == [1, 1] || PARTS == 1 && may_share(COLUMNS, HEIGHT, sharing, [rows as u32, columns as u32])
+        sharing == [1, 1] || parts == 1 && may_share(tiles.columns(), height, sharing, [rows as u32, columns as u32])
     };
     let of_whole =
         |&[down, beside]: &[u32; 2]| legal([down as usize * side, beside as usize * tile, 1], [down, beside]);
     let sharings: Vec<_> = SHARINGS.into_iter().filter(of_whole).collect();
-    for step in 0..side {
+    for step in (first..side).step_by(apart) {
         // In turns, so that each meets all remainders of four and of eight.
         let sharing = sharings[(step + step / 8) % sharings.len()];
         // What is not innermost of a matrix may be of any size.
@@ -265,18 +376,21 @@ where
             (Product::Dx, [rows, columns, whole(depth)]),
             (Product::Dw, [whole(rows), columns, depth]),
         ] {
+            if !K::PRODUCTS.contains(&product) {
+                continue;
+            }
             let sharing = if legal(sizes, sharing) { sharing } else { [1, 1] };
-            check::<T, COLUMNS, HEIGHT, PARTS>(device, Case { product, sizes, splits: 1, sharing })?;
+            check(device, tiles, Case { product, sizes, splits: 1, sharing })?;
         }
     }
-    for product in [Product::Forward, Product::Dx, Product::Dw] {
+    for &product in K::PRODUCTS {
         // Many slices, more than the ring has stages, and many tiles, in parts and not.
         for (sizes, splits) in [([136, tile + 8, 1096], 1), ([264, 2 * tile + 8, 1096], 3), ([2200, 72, 136], 2)] {
-            if PARTS > 1 && splits > 1 {
+            if parts > 1 && splits > 1 {
                 continue;
             }
             for &sharing in sharings.iter().filter(|&&sharing| legal(sizes, sharing)) {
-                check::<T, COLUMNS, HEIGHT, PARTS>(device, Case { product, sizes, splits, sharing })?;
+                check(device, tiles, Case { product, sizes, splits, sharing })?;
             }
         }
     }

@@ -146,7 +146,8 @@ pub unsafe fn dense_tf32<const COLUMNS: u32, const PARTS: u32>(
     let epilogue = super::product::Epilogue { out, beta: 0.0, z, b: bias, alpha, activation };
     // SAFETY: the module's contract.
     unsafe {
-        super::wgmma::product::<super::wgmma::Tf32, COLUMNS, 2, PARTS, true, true>(
+        super::wgmma::product::<super::wgmma::Tf32, COLUMNS, 2, PARTS, false, true, true>(
+            COLUMNS,
             [[a_map, a_edge], [b_map, b_edge]],
             epilogue,
             parts,

@@ -59,8 +59,8 @@ pub unsafe fn product<const COLUMNS: u32, const TURNED: bool, const BOTH: bool>(
     store: Store,
     splits: u32,
 ) {
-    let ring = Ring::<bf16, COLUMNS, 2, 1>::new();
-    let order = Order::<COLUMNS, 2, 1>::new(Tf32::in_halves(store.shape), splits, ring.cluster);
+    let ring = Ring::<bf16, COLUMNS, 2, 1>::new(COLUMNS);
+    let order = Order::<COLUMNS, 2, 1>::new(COLUMNS, Tf32::in_halves(store.shape), splits, ring.cluster);
     let thread = thread::thread_idx_x();
     // SAFETY: the protocol of the module `wgmma`.
     unsafe {
@@ -135,7 +135,7 @@ unsafe fn turn<const COLUMNS: u32>(ring: Ring<bf16, COLUMNS, 2, 1>, mut order: O
                     }
                 }
             }
-            place = place.next();
+            place = place.next(ring.stages);
             left -= 1;
         }
     }
@@ -245,7 +245,7 @@ impl<const COLUMNS: u32> Multiplier<COLUMNS> {
             }
         }
         self.before = stage;
-        self.place = self.place.next();
+        self.place = self.place.next(self.ring.stages);
     }
 
     /// Waits for the last products.

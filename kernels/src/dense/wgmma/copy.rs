@@ -12,7 +12,7 @@ use super::cluster::Cluster;
 use super::element::Factor;
 use super::order::Order;
 use super::ring::{Place, Ring};
-use super::{DEPTH, SWAPPED, stage, stages, tile as sides};
+use super::{DEPTH, SWAPPED, tile as sides};
 
 /// An operand's matrix, as copies see it.
 #[derive(Clone, Copy)]
@@ -165,7 +165,7 @@ unsafe fn bring<
     [a, b]: [Operand; 2],
     mut order: Order<COLUMNS, HEIGHT, PARTS>,
 ) {
-    let [rows, columns] = sides(COLUMNS, HEIGHT);
+    let [rows, columns] = sides(ring.columns, HEIGHT);
     // Blocks one below the other have the same columns, those side by side the same rows.
     let Cluster { blocks: [down, beside], place: [place_down, place_beside] } = ring.cluster;
     let [same_rows, same_columns] = ring.cluster.masks();
@@ -184,11 +184,11 @@ unsafe fn bring<
             unsafe {
                 ring.empty(place.stage).wait(place.parity ^ 1);
                 full.arrive_expecting(2 * DEPTH * (left.of_all + right.of_all));
-                let slice = ring.slices().offset(place.stage * stage(COLUMNS, HEIGHT));
+                let slice = ring.slices().offset(place.stage * ring.stage);
                 left.bring::<T>(slice, depth, full);
                 right.bring::<T>(slice.offset(rows * DEPTH), depth, full);
             }
-            place = place.next();
+            place = place.next(ring.stages);
             depth += DEPTH;
             slices -= 1;
         }
@@ -197,10 +197,10 @@ unsafe fn bring<
     if ring.cluster.sharers() > 1 {
         // Until the other blocks' warps have arrived for the last time: they do so here.
         let mut stage = 0;
-        while stage < stages(COLUMNS, HEIGHT, PARTS) {
+        while stage < ring.stages {
             // SAFETY: as above.
             unsafe { ring.empty(place.stage).wait(place.parity ^ 1) };
-            place = place.next();
+            place = place.next(ring.stages);
             stage += 1;
         }
     }

@@ -66,9 +66,9 @@ impl<T: Factor, const COLUMNS: u32, const HEIGHT: u32, const PARTS: u32> Store<T
 
     /// The first row and column of a tile that are the warp's.
     #[device_inline]
-    fn corner(tile: Tile, warp: u32) -> [u32; 2] {
+    fn corner(&self, tile: Tile, warp: u32) -> [u32; 2] {
         if HEIGHT == 1 {
-            [tile.row + WARP_ROWS * (warp % 4), tile.column + warp / 4 * COLUMNS]
+            [tile.row + WARP_ROWS * (warp % 4), tile.column + warp / 4 * self.ring.columns]
         } else {
             [tile.row + WARP_ROWS * warp, tile.column]
         }
@@ -83,7 +83,7 @@ impl<T: Factor, const COLUMNS: u32, const HEIGHT: u32, const PARTS: u32> Store<T
         if !Self::AHEAD {
             return Ahead::NONE;
         }
-        let [first, column] = Self::corner(tile, warp);
+        let [first, column] = self.corner(tile, warp);
         let column = if PARTS == 1 { column } else { column + COLUMNS / PARTS * rank_in_cluster() };
         // SAFETY: the caller's.
         unsafe { self.fetch(self.at(first, column, 0)) }
@@ -109,11 +109,11 @@ impl<T: Factor, const COLUMNS: u32, const HEIGHT: u32, const PARTS: u32> Store<T
             return unsafe { self.put_share(sums, tile, warp, last, ahead) };
         }
         let Shape { rows, columns, .. } = self.shape;
-        let [first, column] = Self::corner(tile, warp);
+        let [first, column] = self.corner(tile, warp);
         let mut ahead = *ahead;
         unrolled!(B in [0 1 2 3] {
             let box_column = column + STORED * B as u32;
-            if (B as u32) < COLUMNS.div_ceil(STORED) && first < rows && box_column < columns {
+            if STORED * (B as u32) < self.ring.columns && first < rows && box_column < columns {
                 let mut values: Columns = [0, 1, 2, 3, 4, 5, 6, 7].map(|j| {
                     [0, 2].map(|i| Vec2::new(sums[32 * B + 4 * j + i], sums[32 * B + 4 * j + i + 1]))
                 });
@@ -127,7 +127,7 @@ impl<T: Factor, const COLUMNS: u32, const HEIGHT: u32, const PARTS: u32> Store<T
                         }
                         None => {
                             self.finish(&mut values, [box_column, first], at, warp, &ahead);
-                            if Self::AHEAD && B as u32 + 1 < COLUMNS.div_ceil(STORED) {
+                            if Self::AHEAD && STORED * (B as u32 + 1) < self.ring.columns {
                                 ahead = self.fetch(self.at(first, box_column + STORED, B as u32 + 1));
                             }
                             self.put_results(self.epilogue.out, &values, [box_column, first], at, warp);
@@ -201,7 +201,7 @@ impl<T: Factor, const COLUMNS: u32, const HEIGHT: u32, const PARTS: u32> Store<T
                     }
                 }
             });
-            let [first, column] = Self::corner(tile, warp);
+            let [first, column] = self.corner(tile, warp);
             let column = column + share * rank;
             let at = self.at(first, column, 0);
             self.finish(&mut values, [column, first], at, warp, ahead);
@@ -239,7 +239,7 @@ impl<T: Factor, const COLUMNS: u32, const HEIGHT: u32, const PARTS: u32> Store<T
         let lane = thread::thread_idx_x() % warp::WARP_SIZE;
         let (row, column) = (first + lane / 4, column + lane % 4 * 2);
         let of_row = |row: u32| (row as usize * columns as usize + column as usize, row < rows);
-        At { column, rows: [of_row(row), of_row(row + 8)], eights: eights(COLUMNS / PARTS, number) }
+        At { column, rows: [of_row(row), of_row(row + 8)], eights: eights(self.ring.columns / PARTS, number) }
     }
 
     /// Whether the eight columns exist that the `j`th two are of.

@@ -1,4 +1,4 @@
-//! The matrix product of 16-bit floats on Hopper's tensor cores: tiles of 128 or 192 rows and 64 to 256
+//! The matrix product of 16-bit floats on Hopper's tensor cores: tiles of 128 or 192 rows and 32 to 256
 //! columns, or of 64 × 128 ([`tile`]), `wgmma` with sums in f32, operands brought by bulk tensor copies. In PTX for `sm_90a` alone; the emulated grid
 //! does not run it.
 //!
@@ -31,6 +31,10 @@
 //!
 //! **Edges.** Beyond the depth copies bring zeros. Beyond the rows or columns nothing is copied ([`edge`]), so that what is multiplied
 //! there is anything; nothing of it is stored.
+//!
+//! **Widths.** `wgmma` has the columns in its instruction, so most kernels are of one width. One of `dx` is told it at launch: it has the loop
+//! over slices once for each width, chosen anew for each tile, and all else once (`multiply.rs`); sums are the same registers in all. A
+//! slice takes it 1 to 2 % longer, which a last wave of tiles that is full pays for.
 //!
 //! **Element types.** f32 goes the same way, multiplied as tf32 (`element.rs`, [`tf32`](super::tf32)): sizes here are of 16-bit floats.
 //!
@@ -66,6 +70,17 @@ pub const fn tile(columns: u32, height: u32) -> [u32; 2] {
     [64 * height, if height == 1 { 2 * columns } else { columns }]
 }
 
+/// The least and the most columns of a warpgroup where the launch says how many, and what lies between two such numbers.
+pub const fn widths(height: u32) -> [u32; 3] {
+    if height == 2 { [32, 256, 8] } else { [104, 200, 8] }
+}
+
+/// Whether a launch may say so many columns, of `most`.
+pub const fn in_widths(columns: u32, most: u32, height: u32) -> bool {
+    let [least, _, apart] = widths(height);
+    least <= columns && columns <= most && columns.is_multiple_of(apart)
+}
+
 /// Threads of a block: the warpgroup that copies, and those that multiply.
 pub const fn block(height: u32) -> u32 {
     (4 + warps(height)) * 32
@@ -79,8 +94,11 @@ const fn warps(height: u32) -> u32 {
 /// Stages of such tiles: as many as there is room for.
 pub const fn stages(columns: u32, height: u32, parts: u32) -> u32 {
     let room = (227 * 1024 - 1024) / 2 - out(columns, height, parts);
-    let stages = room / stage(columns, height);
-    if stages < MOST_STAGES { stages } else { MOST_STAGES }
+    // A stage is never nothing, which kernels that are told the columns cannot see.
+    match room.checked_div(stage(columns, height)) {
+        Some(stages) if stages < MOST_STAGES => stages,
+        _ => MOST_STAGES,
+    }
 }
 
 /// Whether so many blocks of a cluster, one below the other and side by side, can share what they copy of such tiles of a matrix of so many

@@ -16,6 +16,8 @@ use super::{DEPTH, tile};
 pub struct Order<const COLUMNS: u32, const HEIGHT: u32, const PARTS: u32> {
     shape: Shape,
     cluster: Cluster,
+    /// Columns of a warpgroup's tile.
+    columns: u32,
     /// Clusters' tiles, one below the other and side by side, and of all parts.
     down: u32,
     across: u32,
@@ -27,14 +29,15 @@ pub struct Order<const COLUMNS: u32, const HEIGHT: u32, const PARTS: u32> {
 
 impl<const COLUMNS: u32, const HEIGHT: u32, const PARTS: u32> Order<COLUMNS, HEIGHT, PARTS> {
     #[device_inline]
-    pub fn new(shape: Shape, splits: u32, cluster: Cluster) -> Self {
+    pub fn new(columns: u32, shape: Shape, splits: u32, cluster: Cluster) -> Self {
         let together = if PARTS > 1 { PARTS.trailing_zeros() } else { cluster.blocks[0] };
         let [number, step] = [thread::block_idx_x() >> together, thread::grid_dim_x() >> together];
-        let ([rows, columns], [below, beside]) = (tile(COLUMNS, HEIGHT), cluster.blocks);
+        let ([rows, width], [below, beside]) = (tile(columns, HEIGHT), cluster.blocks);
         let whole = |tiles: u32, blocks: u32| (tiles + (1 << blocks) - 1) >> blocks;
         let down = whole(shape.rows.div_ceil(rows), below);
-        let across = whole(shape.columns.div_ceil(columns), beside);
-        Self { shape, cluster, down, across, count: down * across * splits, number, step }
+        // Never 0, which kernels that are told the columns cannot see.
+        let across = whole(if width == 0 { 0 } else { shape.columns.div_ceil(width) }, beside);
+        Self { shape, cluster, columns, down, across, count: down * across * splits, number, step }
     }
 
     /// The same of a block whose cluster is known to be this.
@@ -69,7 +72,7 @@ impl<const COLUMNS: u32, const HEIGHT: u32, const PARTS: u32> Order<COLUMNS, HEI
         let (column, row) = divide(within, rows.min(down - first));
         let depth = split * shape.depth_per_split;
         let slices = shape.depth.saturating_sub(depth).min(shape.depth_per_split).div_ceil(DEPTH);
-        let [rows, columns] = tile(COLUMNS, HEIGHT);
+        let [rows, columns] = tile(self.columns, HEIGHT);
         let row = (((first + row) << below) + place) * rows;
         let column = ((column << beside) + place_beside) * columns;
         Tile { row, column, split, depth, slices }

@@ -13,16 +13,21 @@ pub struct Ring<T, const COLUMNS: u32, const HEIGHT: u32, const PARTS: u32> {
     shared: Shared<T>,
     barriers: Shared<u64>,
     pub cluster: Cluster,
+    /// Columns of a warpgroup's tile; elements of a stage, and how many stages there are.
+    pub columns: u32,
+    pub stage: u32,
+    pub stages: u32,
 }
 
 impl<T: Half, const COLUMNS: u32, const HEIGHT: u32, const PARTS: u32> Ring<T, COLUMNS, HEIGHT, PARTS> {
+    /// For tiles of so many columns a warpgroup, up to `COLUMNS`.
     #[device_inline]
-    pub fn new() -> Self {
+    pub fn new(columns: u32) -> Self {
         let shared = dynamic_shared::<T>();
-        let stages = stages(COLUMNS, HEIGHT, PARTS) * stage(COLUMNS, HEIGHT);
+        let (stage, stages) = (stage(columns, HEIGHT), stages(columns, HEIGHT, PARTS));
         // SAFETY: inside the block's shared memory.
-        let barriers = unsafe { shared.offset(stages + out(COLUMNS, HEIGHT, PARTS)) };
-        Self { shared, barriers: barriers.cast(), cluster: Cluster::here::<PARTS>() }
+        let barriers = unsafe { shared.offset(stages * stage + out(columns, HEIGHT, PARTS)) };
+        Self { shared, barriers: barriers.cast(), cluster: Cluster::here::<PARTS>(), columns, stage, stages }
     }
 
     /// The same of a block whose cluster is known to be this.
@@ -38,7 +43,7 @@ impl<T: Half, const COLUMNS: u32, const HEIGHT: u32, const PARTS: u32> Ring<T, C
     #[device_inline]
     pub unsafe fn init(self) {
         let mut stage = 0;
-        while stage < stages(COLUMNS, HEIGHT, PARTS) {
+        while stage < self.stages {
             // SAFETY: the caller's.
             unsafe {
                 self.full(stage).init(1);
@@ -67,7 +72,7 @@ impl<T: Half, const COLUMNS: u32, const HEIGHT: u32, const PARTS: u32> Ring<T, C
     #[device_inline]
     pub fn out(self) -> Shared<T> {
         // SAFETY: inside the block's shared memory.
-        unsafe { self.shared.offset(stages(COLUMNS, HEIGHT, PARTS) * stage(COLUMNS, HEIGHT)) }
+        unsafe { self.shared.offset(self.stages * self.stage) }
     }
 
     /// The barrier at which the stage's bytes arrive.
@@ -81,7 +86,7 @@ impl<T: Half, const COLUMNS: u32, const HEIGHT: u32, const PARTS: u32> Ring<T, C
     #[device_inline]
     pub fn sums(self, warp: u32) -> MBarrier {
         // SAFETY: they come after those of the stages.
-        MBarrier::at(unsafe { self.barriers.offset(2 * stages(COLUMNS, HEIGHT, PARTS) + warp) })
+        MBarrier::at(unsafe { self.barriers.offset(2 * self.stages + warp) })
     }
 
     /// The barrier at which warps arrive that have turned what the stage has of the right operand, where that is done; where the
@@ -99,7 +104,7 @@ impl<T: Half, const COLUMNS: u32, const HEIGHT: u32, const PARTS: u32> Ring<T, C
     #[device_inline]
     pub unsafe fn init_turned(self, warps: u32) {
         let mut stage = 0;
-        while stage < stages(COLUMNS, HEIGHT, PARTS) {
+        while stage < self.stages {
             // SAFETY: the caller's.
             unsafe { self.turned(stage).init(warps) };
             stage += 1;
@@ -126,7 +131,7 @@ impl<T: Half, const COLUMNS: u32, const HEIGHT: u32, const PARTS: u32> Ring<T, C
     #[device_inline]
     pub fn empty(self, stage: u32) -> MBarrier {
         // SAFETY: there are two barriers a stage.
-        MBarrier::at(unsafe { self.barriers.offset(stages(COLUMNS, HEIGHT, PARTS) + stage) })
+        MBarrier::at(unsafe { self.barriers.offset(self.stages + stage) })
     }
 }
 
@@ -141,10 +146,10 @@ pub struct Place<const COLUMNS: u32, const HEIGHT: u32, const PARTS: u32> {
 impl<const COLUMNS: u32, const HEIGHT: u32, const PARTS: u32> Place<COLUMNS, HEIGHT, PARTS> {
     pub const START: Self = Self { stage: 0, parity: 0 };
 
-    /// The next one.
+    /// The next one, of so many stages.
     #[device_inline]
-    pub fn next(self) -> Self {
-        let last = self.stage + 1 == stages(COLUMNS, HEIGHT, PARTS);
+    pub fn next(self, stages: u32) -> Self {
+        let last = self.stage + 1 == stages;
         Self { stage: if last { 0 } else { self.stage + 1 }, parity: if last { self.parity ^ 1 } else { self.parity } }
     }
 }

@@ -130,68 +130,41 @@ macro_rules! wgmma_tf32_of {
     };
 }
 
-/// The macro for each number of columns that a product may have: with these arguments, and the sums' indices.
+/// The macro for each number of columns that a product may have, the multiples of 8 up to 256: with these arguments, and the sums'
+/// indices, which are those of fewer columns and four more.
 macro_rules! of_each_size {
-    ($size:ident, $do:ident, ($($argument:tt)*)) => {
-        if $size == 64 {
-            $do!($($argument)*, "m64n64", [
-                0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31
-            ]);
-        } else if $size == 96 {
-            $do!($($argument)*, "m64n96", [
-                0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34
-                35 36 37 38 39 40 41 42 43 44 45 46 47
-            ]);
-        } else if $size == 128 {
-            $do!($($argument)*, "m64n128", [
-                0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34
-                35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63
-            ]);
-        } else if $size == 144 {
-            $do!($($argument)*, "m64n144", [
-                0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34
-                35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63 64 65 66
-                67 68 69 70 71
-            ]);
-        } else if $size == 168 {
-            $do!($($argument)*, "m64n168", [
-                0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34
-                35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63 64 65 66
-                67 68 69 70 71 72 73 74 75 76 77 78 79 80 81 82 83
-            ]);
-        } else if $size == 192 {
-            $do!($($argument)*, "m64n192", [
-                0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34
-                35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63 64 65 66
-                67 68 69 70 71 72 73 74 75 76 77 78 79 80 81 82 83 84 85 86 87 88 89 90 91 92 93 94 95
-            ]);
-        } else if $size == 224 {
-            $do!($($argument)*, "m64n224", [
-                0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34
-                35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63 64 65 66
-                67 68 69 70 71 72 73 74 75 76 77 78 79 80 81 82 83 84 85 86 87 88 89 90 91 92 93 94 95 96 97 98
-                99 100 101 102 103 104 105 106 107 108 109 110 111
-            ]);
+    ($size:ident, $do:ident, $arguments:tt) => {
+        const { assert!($size % 8 == 0 && $size > 0 && $size <= 256, "there is no product of so many columns") };
+        of_each_size!(@from $size, $do, $arguments, [], [
+            (8 "m64n8" 0 1 2 3) (16 "m64n16" 4 5 6 7) (24 "m64n24" 8 9 10 11) (32 "m64n32" 12 13 14 15) (40 "m64n40" 16 17
+            18 19) (48 "m64n48" 20 21 22 23) (56 "m64n56" 24 25 26 27) (64 "m64n64" 28 29 30 31) (72 "m64n72" 32 33 34 35)
+            (80 "m64n80" 36 37 38 39) (88 "m64n88" 40 41 42 43) (96 "m64n96" 44 45 46 47) (104 "m64n104" 48 49 50 51) (112
+            "m64n112" 52 53 54 55) (120 "m64n120" 56 57 58 59) (128 "m64n128" 60 61 62 63) (136 "m64n136" 64 65 66 67)
+            (144 "m64n144" 68 69 70 71) (152 "m64n152" 72 73 74 75) (160 "m64n160" 76 77 78 79) (168 "m64n168" 80 81 82
+            83) (176 "m64n176" 84 85 86 87) (184 "m64n184" 88 89 90 91) (192 "m64n192" 92 93 94 95) (200 "m64n200" 96 97
+            98 99) (208 "m64n208" 100 101 102 103) (216 "m64n216" 104 105 106 107) (224 "m64n224" 108 109 110 111) (232
+            "m64n232" 112 113 114 115) (240 "m64n240" 116 117 118 119) (248 "m64n248" 120 121 122 123) (256 "m64n256" 124
+            125 126 127)
+        ])
+    };
+    (
+        @from $size:ident, $do:ident, ($($argument:tt)*), [$($before:literal)*],
+        [($columns:literal $shape:literal $a:literal $b:literal $c:literal $d:literal) $($more:tt)*]
+    ) => {
+        if $size == $columns {
+            $do!($($argument)*, $shape, [$($before)* $a $b $c $d]);
         } else {
-            const {
-                assert!(matches!($size, 64 | 96 | 128 | 144 | 168 | 192 | 224 | 256), "there is no product of so many columns")
-            };
-            $do!($($argument)*, "m64n256", [
-                0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34
-                35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63 64 65 66
-                67 68 69 70 71 72 73 74 75 76 77 78 79 80 81 82 83 84 85 86 87 88 89 90 91 92 93 94 95 96 97 98
-                99 100 101 102 103 104 105 106 107 108 109 110 111 112 113 114 115 116 117 118 119 120 121 122
-                123 124 125 126 127
-            ]);
+            of_each_size!(@from $size, $do, ($($argument)*), [$($before)* $a $b $c $d], [$($more)*]);
         }
     };
+    (@from $size:ident, $do:ident, $arguments:tt, $before:tt, []) => {};
 }
 
 /// A thread's sums of up to 256 columns: of fewer the first ones.
 pub type Sums = [f32; 128];
 
-/// Begins `sums = a · b + sums` over 16 of depth, or `sums = a · b` unless `add`: 64 rows of `a`, `COLUMNS` columns of `b`, of which 64,
-/// 96, 128, 144, 168, 192, 224 and 256 are here. `ACROSS` says of an operand that not its depth is innermost. PTX:
+/// Begins `sums = a · b + sums` over 16 of depth, or `sums = a · b` unless `add`: 64 rows of `a`, `COLUMNS` columns of `b`, a
+/// multiple of 8 up to 256. `ACROSS` says of an operand that not its depth is innermost. PTX:
 /// `wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16` and its kin.
 ///
 /// Products are exact; sums are cut off and not rounded.

@@ -113,7 +113,7 @@ impl Question {
             DType::F16 | DType::Bf16 if lengths.iter().all(|length| length.is_multiple_of(PIECE as usize)) => {
                 all.extend(Plan::all_of_tensor(sizes).map(whole));
                 if hopper {
-                    all.extend(Plan::all_of_hopper(sizes).map(whole));
+                    all.extend(Plan::all_of_hopper(product, sizes).map(whole));
                 }
             }
             _ => {}

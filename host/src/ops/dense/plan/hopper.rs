@@ -11,7 +11,7 @@ use kernels::dense::Shape;
 use kernels::dense::wgmma::{self, DEPTH, PIECE};
 
 pub use self::fit::{Fit, Measured, Score};
-use self::model::{FITTED, Kind, Operands, Sharing};
+use self::model::{FITTED, FORMS, Form, Operands, Sharing};
 use super::tensor::{LONGEST, MOST_SPLITS};
 use super::{MULTIPROCESSORS, Plan, Tile};
 use crate::ops::dense::gpu::Product;
@@ -28,27 +28,29 @@ impl Plan {
     /// than a launch can name. (That the operands' rows are whole pieces, the caller has to see to.)
     pub fn hopper(product: Product, [rows, columns, depth]: [usize; 3], lengths: [usize; 2]) -> Option<Self> {
         let operands = Operands::of(product, lengths);
-        let cuts = Self::hopper_cuts(rows, columns, depth)?;
+        let cuts = Self::hopper_cuts(product, [rows, columns, depth])?;
         let (.., plan) =
-            cuts.min_by_key(|(kind, sharing, plan)| model::time(&FITTED, plan, kind, sharing, operands))?;
+            cuts.min_by_key(|(form, sharing, plan)| model::time(&FITTED, plan, form, sharing, operands))?;
         Some(plan)
     }
 
     /// All that are legal.
     fn hopper_cuts(
-        rows: usize,
-        columns: usize,
-        depth: usize,
-    ) -> Option<impl Iterator<Item = (&'static Kind, &'static Sharing, Self)>> {
+        product: Product,
+        [rows, columns, depth]: [usize; 3],
+    ) -> Option<impl Iterator<Item = (&'static Form, &'static Sharing, Self)>> {
         let [rows, columns, depth] = super::small_enough([rows, columns, depth])?;
         if rows < LEAST_ROWS || columns == 0 || depth == 0 || !columns.is_multiple_of(PIECE) {
             return None;
         }
         let least = depth.div_ceil(LONGEST).clamp(1, MOST_SPLITS);
-        let shared = pairs().filter(move |&(kind, sharing)| may_share(kind, sharing.blocks, [rows, columns]));
+        let forms =
+            FORMS.iter().filter(move |form| !form.of_dx || product == Product::Dx && is_narrowest(form, columns));
+        let pairs = forms.flat_map(|form| FITTED.sharings.iter().map(move |sharing| (form, sharing)));
+        let shared = pairs.filter(move |&(form, sharing)| may_share(form, sharing.blocks, [rows, columns]));
         let legal = shared.flat_map(move |(kind, sharing)| {
             let cut = move |splits| {
-                let &Kind { columns: each, height, together, .. } = kind;
+                let &Form { columns: each, height, together, .. } = kind;
                 let tile = Tile::Hopper { columns: each, height, together, sharing: sharing.blocks };
                 let plan = Self::cut(tile, [rows, columns, depth], splits, DEPTH);
                 // What a cluster's parts are, no other kernel has to add.
@@ -70,8 +72,8 @@ impl Plan {
     }
 
     /// All that are legal, in no order.
-    pub(super) fn all_of_hopper([rows, columns, depth]: [usize; 3]) -> impl Iterator<Item = Self> {
-        Self::hopper_cuts(rows, columns, depth).into_iter().flatten().map(|(.., plan)| plan)
+    pub(super) fn all_of_hopper(product: Product, sizes: [usize; 3]) -> impl Iterator<Item = Self> {
+        Self::hopper_cuts(product, sizes).into_iter().flatten().map(|(.., plan)| plan)
     }
 
     /// The blocks that tiles would have, each one of its own.
@@ -99,20 +101,23 @@ impl Plan {
     }
 }
 
-/// All kinds of tiles, with all ways to share what is copied.
-fn pairs() -> impl Iterator<Item = (&'static Kind, &'static Sharing)> {
-    FITTED.kinds.iter().flat_map(|kind| FITTED.sharings.iter().map(move |sharing| (kind, sharing)))
+/// Widths whose columns begin at whole pieces of 64 bytes, and so may be as good as narrower ones where these need as many tiles.
+const WHOLE: u32 = 32;
+
+/// Whether narrower tiles would be more, so that none of these is there for nothing; or whether they begin at whole pieces.
+fn is_narrowest(&Form { columns: each, .. }: &Form, columns: u32) -> bool {
+    each.is_multiple_of(WHOLE) || columns.div_ceil(each) < columns.div_ceil(each - PIECE)
 }
 
 /// Whether there are tiles for all blocks that share, which share nothing else, and the kernel allows it.
-fn may_share(kind: &Kind, sharing: [u32; 2], sizes: [u32; 2]) -> bool {
-    let &Kind { columns, height, together, .. } = kind;
+fn may_share(form: &Form, sharing: [u32; 2], sizes: [u32; 2]) -> bool {
+    let &Form { columns, height, together, .. } = form;
     let tile = wgmma::tile(columns, height);
     let there = (0..2).all(|i| sizes[i].div_ceil(tile[i]) >= sharing[i]);
     sharing == [1, 1] || together == 1 && there && wgmma::may_share(columns, height, sharing, sizes)
 }
 
-fn tiles(kind: &Kind, rows: u32, columns: u32) -> u64 {
+fn tiles(kind: &Form, rows: u32, columns: u32) -> u64 {
     let [rows_of_tile, columns_of_tile] = wgmma::tile(kind.columns, kind.height);
     u64::from(rows.div_ceil(rows_of_tile)) * u64::from(columns.div_ceil(columns_of_tile))
 }
@@ -159,7 +164,10 @@ mod tests {
     fn clusters_have_no_corner_alone() {
         let cuts = |rows, columns| {
             let twice = |plan: &Plan| matches!(plan.tile, Tile::Hopper { sharing: [2, 2], .. });
-            Plan::all_of_hopper([rows, columns, 4096]).filter(twice).map(|plan| plan.tile).collect::<Vec<_>>()
+            Plan::all_of_hopper(Product::Dw, [rows, columns, 4096])
+                .filter(twice)
+                .map(|plan| plan.tile)
+                .collect::<Vec<_>>()
         };
         // Three and four tiles of 128, in both directions.
         let tile = |tile: &Tile| (tile.rows(), tile.columns()) == (128, 128);
@@ -241,10 +249,10 @@ mod tests {
     /// As much as a block can have, and no more.
     #[test]
     fn shared_memory_suffices() {
-        for &Kind { columns, height, together, .. } in &FITTED.kinds {
+        for &Form { columns, height, together, .. } in FORMS.iter() {
             let (bytes, stages) =
                 (wgmma::shared_bytes(columns, height, together), wgmma::stages(columns, height, together));
-            assert!(bytes <= 227 * 1024 && stages >= 4, "{columns}, {height}, {together}: {bytes}");
+            assert!(bytes <= 227 * 1024 && stages >= 3, "{columns}, {height}, {together}: {bytes}");
         }
     }
 }

@@ -4,7 +4,7 @@ use cuda_std::arch::sm_80::Half;
 use cuda_std::launch::Launch;
 use cuda_std::tensor_map::TensorMap;
 use kernels::dense::wgmma::{edge, operand_box};
-use kernels::dense::{DenseDwWgmma, DenseDxWgmma, DenseForwardWgmma, Shape};
+use kernels::dense::{DenseDwWgmma, DenseDxWgmma, DenseDxWidths, DenseForwardWgmma, Shape};
 
 use super::super::gpu::Memory;
 use super::super::plan::{Plan, Tile};
@@ -36,35 +36,30 @@ fn maps<T: Element>(
     Ok([of_a, operand(b, columns, b_depth_inner, side_of_b, down)?])
 }
 
-/// Launches the kernel of the plan's tile.
+/// Launches the kernel of the plan's tile, of those that are listed; what another one means, a function of the launch and the tile says.
 macro_rules! launch {
-    ($gpu:expr, $plan:expr, $kernel:ident, $fields:tt) => {{
+    (
+        $gpu:expr, $plan:expr, $kernel:ident, $fields:tt, [$(($columns:literal, $height:literal, $together:literal))*],
+        $otherwise:expr
+    ) => {{
         let multiprocessors = $gpu.hopper_multiprocessors().unwrap_or(1);
         let dims = $plan.hopper_dims(multiprocessors);
         let Tile::Hopper { columns, height, together, .. } = $plan.tile else {
             unreachable!("{:?} is no tile of Hopper's", $plan.tile)
         };
         match (columns, height, together) {
-            (96, 2, 1) => $gpu.launch(dims, $kernel::<T, 96, 2, 1> $fields),
-            (144, 2, 1) => $gpu.launch(dims, $kernel::<T, 144, 2, 1> $fields),
-            (168, 2, 1) => $gpu.launch(dims, $kernel::<T, 168, 2, 1> $fields),
-            (192, 2, 1) => $gpu.launch(dims, $kernel::<T, 192, 2, 1> $fields),
-            (224, 2, 1) => $gpu.launch(dims, $kernel::<T, 224, 2, 1> $fields),
-            (256, 2, 1) => $gpu.launch(dims, $kernel::<T, 256, 2, 1> $fields),
-            (128, 3, 1) => $gpu.launch(dims, $kernel::<T, 128, 3, 1> $fields),
-            (192, 3, 1) => $gpu.launch(dims, $kernel::<T, 192, 3, 1> $fields),
-            (128, 2, 1) => $gpu.launch(dims, $kernel::<T, 128, 2, 1> $fields),
-            (128, 2, 2) => $gpu.launch(dims, $kernel::<T, 128, 2, 2> $fields),
-            (128, 2, 4) => $gpu.launch(dims, $kernel::<T, 128, 2, 4> $fields),
-            (64, 2, 1) => $gpu.launch(dims, $kernel::<T, 64, 2, 1> $fields),
-            (64, 2, 2) => $gpu.launch(dims, $kernel::<T, 64, 2, 2> $fields),
-            (64, 1, 1) => $gpu.launch(dims, $kernel::<T, 64, 1, 1> $fields),
-            (64, 1, 2) => $gpu.launch(dims, $kernel::<T, 64, 1, 2> $fields),
-            (64, 1, 4) => $gpu.launch(dims, $kernel::<T, 64, 1, 4> $fields),
-            (64, 2, 4) => $gpu.launch(dims, $kernel::<T, 64, 2, 4> $fields),
-            tile => unreachable!("there is no kernel for tiles of {tile:?}"),
+            $(($columns, $height, $together) => {
+                $gpu.launch(dims, $kernel::<T, $columns, $height, $together> $fields)
+            })*
+            tile => ($otherwise)(dims, tile),
         }
     }};
+    ($gpu:expr, $plan:expr, $kernel:ident, $fields:tt) => {
+        launch!($gpu, $plan, $kernel, $fields, [
+            (64, 1, 1) (64, 1, 2) (64, 1, 4) (64, 2, 1) (64, 2, 2) (64, 2, 4) (96, 2, 1) (128, 2, 1) (128, 2, 2)
+            (128, 2, 4) (144, 2, 1) (168, 2, 1) (192, 2, 1) (224, 2, 1) (256, 2, 1) (128, 3, 1) (192, 3, 1)
+        ], |_, tile| unreachable!("there is no kernel for tiles of {tile:?}"))
+    };
 }
 
 /// Queues `y`.
@@ -110,13 +105,13 @@ where
 pub unsafe fn dx<'a, T>(gpu: &Gpu, plan: &Plan, product: GradientProduct<'a, T>) -> Result<()>
 where
     T: Half + Element,
+    DenseDxWidths<'a, T, 256, 2>: Launch,
+    DenseDxWidths<'a, T, 200, 3>: Launch,
     DenseDxWgmma<'a, T, 256, 2, 1>: Launch,
     DenseDxWgmma<'a, T, 192, 3, 1>: Launch,
     DenseDxWgmma<'a, T, 128, 3, 1>: Launch,
     DenseDxWgmma<'a, T, 224, 2, 1>: Launch,
     DenseDxWgmma<'a, T, 192, 2, 1>: Launch,
-    DenseDxWgmma<'a, T, 168, 2, 1>: Launch,
-    DenseDxWgmma<'a, T, 144, 2, 1>: Launch,
     DenseDxWgmma<'a, T, 96, 2, 1>: Launch,
     DenseDxWgmma<'a, T, 128, 2, 1>: Launch,
     DenseDxWgmma<'a, T, 128, 2, 2>: Launch,
@@ -132,7 +127,20 @@ where
     let [[dz_map, dz_edge], [w_map, _]] = maps(gpu, plan, (dz, true), (w, false))?;
     let (shape, splits) = (plan.shape, plan.splits);
     // SAFETY: as for `forward`.
-    unsafe { launch!(gpu, plan, DenseDxWgmma, { dz, w, dx, parts, shape, splits, beta, dz_map, dz_edge, w_map }) }
+    unsafe {
+        launch!(gpu, plan, DenseDxWgmma, { dz, w, dx, parts, shape, splits, beta, dz_map, dz_edge, w_map }, [
+            (64, 1, 1) (64, 1, 2) (64, 1, 4) (64, 2, 1) (64, 2, 2) (64, 2, 4) (96, 2, 1) (128, 2, 1) (128, 2, 2)
+            (128, 2, 4) (192, 2, 1) (224, 2, 1) (256, 2, 1) (128, 3, 1) (192, 3, 1)
+        ], |dims, (width, height, together)| match (height, together) {
+            (2, 1) => gpu.launch(dims, DenseDxWidths::<T, 256, 2> {
+                dz, w, dx, parts, shape, splits, width, beta, dz_map, dz_edge, w_map
+            }),
+            (3, 1) => gpu.launch(dims, DenseDxWidths::<T, 200, 3> {
+                dz, w, dx, parts, shape, splits, width, beta, dz_map, dz_edge, w_map
+            }),
+            _ => unreachable!("there is no kernel for tiles of {width} columns, {height} high, {together} together"),
+        })
+    }
 }
 
 /// Queues `dw`.

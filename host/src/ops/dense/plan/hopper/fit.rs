@@ -11,7 +11,7 @@ use std::ptr;
 use rayon::prelude::*;
 
 use super::super::{Choice, Question};
-use super::model::{self, Constants, FITTED, Operands};
+use super::model::{self, Constants, FITTED, Form, Operands};
 use crate::ops::dense::plan::Plan;
 
 /// What any launch takes, in nanoseconds, which the model leaves out.
@@ -38,7 +38,7 @@ pub struct Measured {
 
 /// One of those that the model chooses among.
 struct Way {
-    kind: usize,
+    form: &'static Form,
     sharing: usize,
     plan: Plan,
     /// How much longer than the fastest it took, as a share of that one's time.
@@ -48,13 +48,12 @@ struct Way {
 impl Measured {
     /// What the ways of these names took, in the same unit. `None` where the model has no choice among them.
     pub fn new(question: &Question, times: &BTreeMap<String, f64>) -> Option<Self> {
-        let &Question { product, sizes: [rows, columns, depth], lengths, .. } = question;
+        let &Question { product, sizes, lengths, .. } = question;
         let mut ways = Vec::new();
-        for (kind, sharing, plan) in Plan::hopper_cuts(rows, columns, depth)? {
-            let kind = FITTED.kinds.iter().position(|other| ptr::eq(other, kind))?;
+        for (form, sharing, plan) in Plan::hopper_cuts(product, sizes)? {
             let sharing = FITTED.sharings.iter().position(|other| ptr::eq(other, sharing))?;
             let time = times.get(&Choice::new(plan, None).to_string());
-            ways.push(Way { kind, sharing, plan, longer: time.copied().unwrap_or(f64::INFINITY) });
+            ways.push(Way { form, sharing, plan, longer: time.copied().unwrap_or(f64::INFINITY) });
         }
         let least = ways.iter().map(|way| way.longer).fold(f64::INFINITY, f64::min);
         if !(least.is_finite() && least > 0.0) {
@@ -65,9 +64,8 @@ impl Measured {
     }
 
     fn times<'a>(&'a self, constants: &'a Constants) -> impl Iterator<Item = u64> + 'a {
-        self.ways.iter().map(|Way { kind, sharing, plan, .. }| {
-            let (kind, sharing) = (&constants.kinds[*kind], &constants.sharings[*sharing]);
-            model::time(constants, plan, kind, sharing, self.operands)
+        self.ways.iter().map(|Way { form, sharing, plan, .. }| {
+            model::time(constants, plan, form, &constants.sharings[*sharing], self.operands)
         })
     }
 
@@ -203,14 +201,12 @@ mod tests {
     /// As if products took what a model says.
     fn measured(constants: &Constants) -> Vec<Measured> {
         let times = |question: &Question| {
-            let &Question { product, sizes: [rows, columns, depth], lengths, .. } = question;
+            let &Question { product, sizes, lengths, .. } = question;
             let operands = Operands::of(product, lengths);
-            let all = Plan::hopper_cuts(rows, columns, depth).unwrap();
-            let all = all.map(|(kind, sharing, plan)| {
-                let at = |found: Option<usize>| found.unwrap();
-                let kind = &constants.kinds[at(FITTED.kinds.iter().position(|other| ptr::eq(other, kind)))];
-                let sharing = &constants.sharings[at(FITTED.sharings.iter().position(|other| ptr::eq(other, sharing)))];
-                let time = model::time(constants, &plan, kind, sharing, operands) as f64 + LAUNCH;
+            let all = Plan::hopper_cuts(product, sizes).unwrap();
+            let all = all.map(|(form, sharing, plan)| {
+                let sharing = FITTED.sharings.iter().position(|other| ptr::eq(other, sharing)).unwrap();
+                let time = model::time(constants, &plan, form, &constants.sharings[sharing], operands) as f64 + LAUNCH;
                 (Choice::new(plan, None).to_string(), time)
             });
             Measured::new(question, &all.collect()).unwrap()

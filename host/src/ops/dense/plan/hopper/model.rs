@@ -15,7 +15,7 @@ mod constants;
 
 use kernels::dense::wgmma::{self, DEPTH};
 
-pub(super) use self::constants::{Constants, FITTED, Kind, Sharing};
+pub(super) use self::constants::{Constants, FITTED, FORMS, Form, Kind, Sharing};
 use super::super::{MULTIPROCESSORS, Plan};
 use crate::ops::dense::gpu::Product;
 
@@ -80,7 +80,13 @@ impl Operand {
 }
 
 /// What the model says that it takes, but for what any launch does. The operands are in these matrices.
-pub(super) fn time(constants: &Constants, plan: &Plan, kind: &Kind, sharing: &Sharing, matrices: Operands) -> u64 {
+pub(super) fn time(constants: &Constants, plan: &Plan, form: &Form, sharing: &Sharing, matrices: Operands) -> u64 {
+    let doubt = if form.of_dx { constants.doubt } else { 0 };
+    time_of_kind(constants, plan, &constants.kind(form), sharing, matrices) * (1000 + doubt) / 1000
+}
+
+/// [`time`], without doubts.
+fn time_of_kind(constants: &Constants, plan: &Plan, kind: &Kind, sharing: &Sharing, matrices: Operands) -> u64 {
     let Plan { splits, shape, .. } = *plan;
     let [rows, columns, depth] = [shape.rows, shape.columns, shape.depth].map(u64::from);
     let slices = u64::from(shape.depth_per_split.min(shape.depth).div_ceil(DEPTH));

@@ -1,7 +1,11 @@
 //! The numbers that the model goes by.
 
+use std::sync::LazyLock;
+
+use kernels::dense::wgmma;
+
 /// A kind of tile, and the model's times.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Kind {
     /// A warpgroup's columns, how many warpgroups stand one below the other in a tile (1: two side by side), and how many blocks share its
     /// depth.
@@ -15,6 +19,50 @@ pub struct Kind {
     /// Of what is before the first and after the last, but for what any launch takes.
     pub ends: u64,
 }
+
+/// A tile that there is a kernel for: between which two kinds, and how far from the first, in thousandths of what they are apart.
+#[derive(Clone, Copy, Debug)]
+pub struct Form {
+    /// As [`Kind`] has them.
+    pub columns: u32,
+    pub height: u32,
+    pub together: u32,
+    /// Whether `dx` alone has it, by a kernel that is told the width.
+    pub of_dx: bool,
+    between: [usize; 2],
+    part: u64,
+}
+
+/// Kinds that are none of a kernel's own: ends of the widths that kernels of `dx` are told.
+const ENDS: [(u32, u32); 3] = [(32, 2), (104, 3), (200, 3)];
+
+/// All of them.
+pub static FORMS: LazyLock<Vec<Form>> = LazyLock::new(|| {
+    let own = |(columns, height, together)| {
+        FITTED.kinds.iter().any(|kind| {
+            (kind.columns, kind.height, kind.together) == (columns, height, together)
+                && !ENDS.contains(&(columns, height))
+        })
+    };
+    let kinds = FITTED.kinds.iter().map(|kind| (kind.columns, kind.height, kind.together)).filter(|&kind| own(kind));
+    let told = [2, 3].into_iter().flat_map(|height| {
+        let [least, most, apart] = wgmma::widths(height);
+        (least..=most).step_by(apart as usize).map(move |columns| (columns, height, 1))
+    });
+    let form = |(columns, height, together), of_dx| {
+        let alike =
+            || FITTED.kinds.iter().enumerate().filter(|(_, kind)| (kind.height, kind.together) == (height, together));
+        let (first, below) =
+            alike().filter(|(_, kind)| kind.columns <= columns).max_by_key(|(_, kind)| kind.columns)?;
+        let (second, above) =
+            alike().filter(|(_, kind)| kind.columns >= columns).min_by_key(|(_, kind)| kind.columns)?;
+        let apart = (above.columns - below.columns).max(1);
+        let part = u64::from(1000 * (columns - below.columns) / apart);
+        Some(Form { columns, height, together, of_dx, between: [first, second], part })
+    };
+    let told = told.filter(|&kind| !own(kind)).filter_map(|kind| form(kind, true));
+    kinds.filter_map(|kind| form(kind, false)).chain(told).collect()
+});
 
 /// Blocks that share what they copy, one below the other and side by side, and what they take, in thousandths of what one by itself does.
 #[derive(Clone, Debug)]
@@ -33,7 +81,7 @@ pub struct Sharing {
 /// All of them.
 #[derive(Clone, Debug)]
 pub struct Constants {
-    pub kinds: [Kind; 17],
+    pub kinds: [Kind; 20],
     pub sharings: [Sharing; 6],
     /// A copied row of 128 bytes, in picoseconds: on a multiprocessor's way, and on that of two.
     pub row: [u64; 2],
@@ -62,9 +110,27 @@ pub struct Constants {
     /// What the kernel takes that adds the parts: at all, for each part, and how many elements of parts it goes through in a
     /// nanosecond.
     pub finish: [u64; 3],
+    /// How much longer tiles are taken to need whose kernel is told the width, in thousandths: there are many of these, of which the one that
+    /// the model is most wrong about seems the best.
+    pub doubt: u64,
 }
 
 impl Constants {
+    /// The times of a tile: of widths between two kinds' in proportion.
+    pub fn kind(&self, form: &Form) -> Kind {
+        let &Form { columns, height, together, between: [first, second], part, .. } = form;
+        let (first, second) = (&self.kinds[first], &self.kinds[second]);
+        let time = |first: u64, second: u64| (first * (1000 - part) + second * part) / 1000;
+        Kind {
+            columns,
+            height,
+            together,
+            slice: [0, 1, 2].map(|i| time(first.slice[i], second.slice[i])),
+            between: time(first.between, second.between),
+            ends: time(first.ends, second.ends),
+        }
+    }
+
     /// Those that are fitted: all that say no tile and no cluster.
     pub fn fitted(&mut self) -> Vec<&mut u64> {
         let Self {
@@ -82,6 +148,7 @@ impl Constants {
             in_parts,
             one_for_nothing,
             finish,
+            doubt,
         } = self;
         let mut all: Vec<&mut u64> = Vec::new();
         for Kind { slice, between, ends, .. } in kinds {
@@ -93,7 +160,7 @@ impl Constants {
         }
         let arrays: [&mut [u64]; 7] = [row, wanted, bytes, unaligned_rows, unaligned_slice, partly_aligned, finish];
         all.extend(arrays.into_iter().flatten());
-        all.extend([unaligned_bytes, by_columns, one_idle, in_parts, one_for_nothing]);
+        all.extend([unaligned_bytes, by_columns, one_idle, in_parts, one_for_nothing, doubt]);
         all
     }
 }
@@ -102,16 +169,19 @@ impl Constants {
 pub static FITTED: Constants = Constants {
     kinds: [
         Kind { columns: 256, height: 2, together: 1, slice: [576_461, 568_722, 647_918], between: 2197, ends: 30 },
-        Kind { columns: 192, height: 3, together: 1, slice: [637_491, 748_699, 763_508], between: 2858, ends: 30 },
+        Kind { columns: 200, height: 3, together: 1, slice: [670_000, 765_780, 800_000], between: 2950, ends: 30 },
+        Kind { columns: 192, height: 3, together: 1, slice: [637_491, 714_684, 763_508], between: 2858, ends: 30 },
+        Kind { columns: 104, height: 3, together: 1, slice: [360_000, 473_938, 390_000], between: 1066, ends: 33 },
         Kind { columns: 128, height: 3, together: 1, slice: [426_334, 467_349, 454_363], between: 1082, ends: 33 },
         Kind { columns: 224, height: 2, together: 1, slice: [451_701, 494_005, 559_131], between: 2119, ends: 30 },
         Kind { columns: 192, height: 2, together: 1, slice: [411_883, 419_668, 466_723], between: 1545, ends: 33 },
-        Kind { columns: 168, height: 2, together: 1, slice: [363_492, 303_053, 388_700], between: 1879, ends: 30 },
-        Kind { columns: 144, height: 2, together: 1, slice: [346_317, 324_217, 348_918], between: 1772, ends: 30 },
+        Kind { columns: 168, height: 2, together: 1, slice: [363_492, 328_885, 388_700], between: 1879, ends: 30 },
+        Kind { columns: 144, height: 2, together: 1, slice: [346_317, 343_505, 348_918], between: 1772, ends: 30 },
         Kind { columns: 128, height: 2, together: 1, slice: [292_360, 291_569, 304_397], between: 983, ends: 26 },
         Kind { columns: 128, height: 2, together: 2, slice: [225_937, 227_243, 219_952], between: 17, ends: 5037 },
         Kind { columns: 128, height: 2, together: 4, slice: [380_623, 348_268, 443_861], between: 1051, ends: 3835 },
-        Kind { columns: 96, height: 2, together: 1, slice: [259_953, 242_123, 269_533], between: 829, ends: 31 },
+        Kind { columns: 96, height: 2, together: 1, slice: [259_953, 252_958, 269_533], between: 829, ends: 31 },
+        Kind { columns: 32, height: 2, together: 1, slice: [190_000, 168_193, 150_000], between: 727, ends: 76 },
         Kind { columns: 64, height: 2, together: 1, slice: [238_252, 186_877, 181_322], between: 799, ends: 76 },
         Kind { columns: 64, height: 2, together: 2, slice: [215_437, 136_465, 198_050], between: 352, ends: 1277 },
         Kind { columns: 64, height: 2, together: 4, slice: [176_447, 136_289, 162_054], between: 686, ends: 1741 },
@@ -139,4 +209,5 @@ pub static FITTED: Constants = Constants {
     in_parts: 79,
     one_for_nothing: 1155,
     finish: [3045, 290, 246],
+    doubt: 50,
 };
