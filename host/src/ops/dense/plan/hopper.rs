@@ -150,6 +150,32 @@ mod tests {
         assert_eq!(cut([8192, 8192, 8192]), ([192, 128], 1, 1));
         assert_eq!(cut([128, 4096, 4096]), ([128, 64], 2, 1));
         assert_eq!(cut([128, 640, 1024]), ([64, 128], 4, 1));
+        // Products of `dx`, by a kernel that is told the width; a short one by one of its own.
+        let tile = |[rows, columns, depth]: [usize; 3]| {
+            let plan = Plan::hopper(Product::Dx, [rows, columns, depth], [depth, columns]).unwrap();
+            [plan.tile.rows(), plan.tile.columns()]
+        };
+        assert_eq!(tile([4328, 456, 1696]), [128, 160]);
+        assert_eq!(tile([4248, 800, 5104]), [192, 160]);
+        assert_eq!(tile([824, 3560, 80]), [128, 128]);
+    }
+
+    /// What kernels are told are numbers that they have, of `dx` alone.
+    #[test]
+    fn widths_are_those_of_kernels() {
+        for product in [Product::Forward, Product::Dx, Product::Dw] {
+            let told = Plan::all_of_hopper(product, [4096, 1000, 4096]).filter_map(|plan| match plan.tile {
+                Tile::Hopper { columns, height, .. } => Some((columns, height)),
+                _ => None,
+            });
+            let told: Vec<_> =
+                told.filter(|&(columns, height)| (columns, height) == (176, 3) || columns == 160).collect();
+            assert_eq!(!told.is_empty(), product == Product::Dx, "{product:?}");
+        }
+        for form in FORMS.iter().filter(|form| form.of_dx) {
+            let most = wgmma::widths(form.height)[1];
+            assert!(wgmma::in_widths(form.columns, most, form.height) && form.together == 1, "{form:?}");
+        }
     }
 
     /// Of a square rows' lengths say nothing.

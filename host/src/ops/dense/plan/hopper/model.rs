@@ -81,8 +81,8 @@ impl Operand {
 
 /// What the model says that it takes, but for what any launch does. The operands are in these matrices.
 pub(super) fn time(constants: &Constants, plan: &Plan, form: &Form, sharing: &Sharing, matrices: Operands) -> u64 {
-    let doubt = if form.of_dx { constants.doubt } else { 0 };
-    time_of_kind(constants, plan, &constants.kind(form), sharing, matrices) * (1000 + doubt) / 1000
+    let [share, more] = if form.of_dx { constants.doubt } else { [0; 2] };
+    time_of_kind(constants, plan, &constants.kind(form), sharing, matrices) * (1000 + share) / 1000 + more
 }
 
 /// [`time`], without doubts.

@@ -110,9 +110,9 @@ pub struct Constants {
     /// What the kernel takes that adds the parts: at all, for each part, and how many elements of parts it goes through in a
     /// nanosecond.
     pub finish: [u64; 3],
-    /// How much longer tiles are taken to need whose kernel is told the width, in thousandths: there are many of these, of which the one that
-    /// the model is most wrong about seems the best.
-    pub doubt: u64,
+    /// How much longer tiles are taken to need whose kernel is told the width, in thousandths, for there are many of these, and the one that the
+    /// model is most wrong about seems the best; and besides, for short products took longer by them than it says.
+    pub doubt: [u64; 2],
 }
 
 impl Constants {
@@ -158,9 +158,10 @@ impl Constants {
         for Sharing { slice, between, byte, ends, .. } in sharings {
             all.extend([slice, between, byte, ends]);
         }
-        let arrays: [&mut [u64]; 7] = [row, wanted, bytes, unaligned_rows, unaligned_slice, partly_aligned, finish];
+        let arrays: [&mut [u64]; 8] =
+            [row, wanted, bytes, unaligned_rows, unaligned_slice, partly_aligned, finish, doubt];
         all.extend(arrays.into_iter().flatten());
-        all.extend([unaligned_bytes, by_columns, one_idle, in_parts, one_for_nothing, doubt]);
+        all.extend([unaligned_bytes, by_columns, one_idle, in_parts, one_for_nothing]);
         all
     }
 }
@@ -209,5 +210,5 @@ pub static FITTED: Constants = Constants {
     in_parts: 79,
     one_for_nothing: 1155,
     finish: [3045, 290, 246],
-    doubt: 50,
+    doubt: [50, 1000],
 };
