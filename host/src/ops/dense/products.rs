@@ -18,7 +18,7 @@ use crate::device::Gpu;
 use crate::recent::Recent;
 use crate::{Result, bf16, f16};
 
-/// Plans that a thread remembers, a network's of some dozens of layers at a few batches: ranking takes some 20 µs, longer than many a
+/// Plans that a thread remembers, a network's of some dozens of layers at a few batches: ranking takes some tens of µs, longer than many a
 /// product; to look through all of these takes less than 1.
 type Plans<K> = RefCell<Recent<K, Option<Plan>, 256>>;
 
