@@ -48,23 +48,23 @@ impl Plan {
             FORMS.iter().filter(move |form| !form.of_dx || product == Product::Dx && is_narrowest(form, columns));
         let pairs = forms.flat_map(|form| FITTED.sharings.iter().map(move |sharing| (form, sharing)));
         let shared = pairs.filter(move |&(form, sharing)| may_share(form, sharing.blocks, [rows, columns]));
-        let legal = shared.flat_map(move |(kind, sharing)| {
+        let legal = shared.flat_map(move |(form, sharing)| {
             let cut = move |splits| {
-                let &Form { columns: each, height, together, .. } = kind;
+                let &Form { columns: each, height, together, .. } = form;
                 let tile = Tile::Hopper { columns: each, height, together, sharing: sharing.blocks };
                 let plan = Self::cut(tile, [rows, columns, depth], splits, DEPTH);
                 // What a cluster's parts are, no other kernel has to add.
-                let plan = if kind.together == 1 { plan } else { Self { splits: 1, ..plan } };
-                (kind, sharing, plan)
+                let plan = if form.together == 1 { plan } else { Self { splits: 1, ..plan } };
+                (form, sharing, plan)
             };
             // More parts than fill the GPU win nothing.
-            let room = u64::from(MULTIPROCESSORS) / tiles(kind, rows, columns);
-            let parts = if kind.together == 1 {
+            let room = u64::from(MULTIPROCESSORS) / tiles(form, rows, columns);
+            let parts = if form.together == 1 {
                 let most = u64::from(depth / LEAST_DEPTH).min(room).min(MOST_SPLITS.into()) as u32;
                 least..=most.max(least)
             } else {
-                let legal = least <= kind.together && depth >= kind.together * DEPTH && room >= kind.together.into();
-                kind.together..=if legal { kind.together } else { 0 }
+                let legal = least <= form.together && depth >= form.together * DEPTH && room >= form.together.into();
+                form.together..=if legal { form.together } else { 0 }
             };
             parts.map(cut)
         });
@@ -117,8 +117,8 @@ fn may_share(form: &Form, sharing: [u32; 2], sizes: [u32; 2]) -> bool {
     sharing == [1, 1] || together == 1 && there && wgmma::may_share(columns, height, sharing, sizes)
 }
 
-fn tiles(kind: &Form, rows: u32, columns: u32) -> u64 {
-    let [rows_of_tile, columns_of_tile] = wgmma::tile(kind.columns, kind.height);
+fn tiles(form: &Form, rows: u32, columns: u32) -> u64 {
+    let [rows_of_tile, columns_of_tile] = wgmma::tile(form.columns, form.height);
     u64::from(rows.div_ceil(rows_of_tile)) * u64::from(columns.div_ceil(columns_of_tile))
 }
 
