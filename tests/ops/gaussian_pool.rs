@@ -38,6 +38,7 @@ mod slide;
 mod spans;
 mod staged;
 mod strips;
+mod taps;
 mod vectors;
 
 pub fn tests() -> Vec<Trial> {
@@ -68,6 +69,7 @@ pub fn tests() -> Vec<Trial> {
     tests.extend(packs::tests());
     tests.extend(flat::tests());
     tests.extend(packs_apiece::tests());
+    tests.extend(taps::tests());
     tests.extend(spans::tests());
     tests.extend(falling_packs::tests());
     for (i, case) in gpu_cases().into_iter().enumerate() {
@@ -230,6 +232,7 @@ fn gpu_cases() -> Vec<Case> {
         spans::cases(),
         bands_along_y::cases(),
         falling_packs::cases(),
+        taps::cases(),
     ];
     [vec![listed], of_kernels.into()].concat().concat()
 }

@@ -16,7 +16,8 @@
 //! share come of [`correlate`] in 16 bits where windows are large, of [`positions`] where they are small. Gradients of the parameters
 //! and the input of windows of 3×3 one apart come of [`runs_learnt`], in both orders. Few outputs of large windows come of [`large`], in
 //! both orders; windows of 5×5 and 7×7 far apart and little of other small ones of [`packs`] in row-major images too, and what is far apart or little otherwise of
-//! [`elements`]; row-major windows of a few columns that are not square of [`spans`]. The rest goes the general way:
+//! [`elements`]; row-major windows of a few columns that are not square of [`spans`], small ones with the channels last of [`taps`] where each channel has a
+//! Gaussian or they are wide. The rest goes the general way:
 //!
 //! - [`gaussian_pool_weights`] computes the factors of every Gaussian, once per pass, into a table.
 //! - [`gaussian_pool_forward`] and [`gaussian_pool_backward`] share one shape. A block takes a tile of one plane of what
@@ -84,6 +85,7 @@ pub mod spans;
 pub mod squares;
 pub mod staged;
 pub mod strips;
+pub mod taps;
 pub mod vectors;
 mod weights;
 

@@ -285,23 +285,39 @@ pub(super) fn unscaled(size: u32, i: u32, Shape { mean, var, valid }: Shape) -> 
 /// By the reciprocals of the variance and of the sum, each within a unit in the last place or two: an exponent `q` is off by as little of itself, and what
 /// that takes of a weight, `q exp(-q)` times as much, is less than its rounding.
 #[device_inline]
-pub(super) fn whole<const SIZE: usize>(Shape { mean, var, valid }: Shape) -> [f32; SIZE] {
-    let last = (SIZE - 1) as f32;
-    let nearest = nearest(0, SIZE as u32, last, mean);
+pub(super) fn whole<const SIZE: usize>(shape: Shape) -> [f32; SIZE] {
+    let mut weights = [0.0; SIZE];
+    let all = of_size::<SIZE>(SIZE as u32, shape);
+    unrolled!(I in [0 1 2 3 4 5 6 7] { if I < SIZE { weights[I] = all[I]; } });
+    weights
+}
+
+/// As [`whole`], of a window of so many positions, 8 at most; zeros after them.
+#[device_inline]
+pub(super) fn few(size: u32, shape: Shape) -> [f32; 8] {
+    of_size::<8>(size, shape)
+}
+
+/// The weights of a window of `size` positions, of which there are `MOST`, 8 or less, at most.
+#[device_inline]
+fn of_size<const MOST: usize>(size: u32, Shape { mean, var, valid }: Shape) -> [f32; 8] {
+    let last = (size - 1) as f32;
+    let nearest = nearest(0, size, last, mean);
     // The reciprocal of a large one would be subnormal.
     let scale = if var > 1e30 { 1e-20 } else { 1.0 };
     let of_var = reciprocal(var * scale);
-    let mut weights = [0.0; SIZE];
+    let mut weights = [0.0; 8];
     let mut sum = 0.0;
-    unrolled!(I in [0 1 2 3 4 5 6] { if I < SIZE {
+    unrolled!(I in [0 1 2 3 4 5 6 7] { if I < MOST {
         let step = I as f32 - nearest;
         let exponent = step * (((I as f32 + nearest - last) * 0.5 - mean) * scale * of_var);
         // A selection among exponents, not a branch round each exponential, so that all of these are under way together.
-        weights[I] = float::exp(if step == 0.0 { 0.0 } else { -exponent });
+        let weight = float::exp(if step == 0.0 { 0.0 } else { -exponent });
+        weights[I] = if (I as u32) < size { weight } else { 0.0 };
         sum += weights[I];
     } });
     let of_sum = if valid { reciprocal(sum) } else { f32::NAN };
-    unrolled!(I in [0 1 2 3 4 5 6] { if I < SIZE { weights[I] *= of_sum; } });
+    unrolled!(I in [0 1 2 3 4 5 6 7] { if I < MOST { weights[I] *= of_sum; } });
     weights
 }
 

@@ -26,7 +26,7 @@ use super::runs_learnt::RunsPlan;
 use super::{
     all_gradients, along_y, apart, apiece, bands_along_y, channels, direct, elements, falling_packs, few, flat, global,
     lanes, large, matrices, meshes, packs, packs_apiece, parameters_falling, patches, planes, positions, row_major,
-    shares, slide, spans, staged, strips, vectors,
+    shares, slide, spans, staged, strips, taps, vectors,
 };
 use crate::device::Gpu;
 use crate::{DType, Real};
@@ -52,6 +52,7 @@ pub(super) enum ForwardBy {
     Lanes(LanesPlan),
     Staged(StagedPlan),
     Few(few::FewPlan),
+    Taps(taps::TapsPlan),
     Slide(SlidePlan),
     Vectors(vectors::VectorsPlan),
     Columns(WalkPlan),
@@ -83,6 +84,7 @@ pub(super) enum BackwardBy {
     Correlate(CorrelatePlan),
     Lanes(LanesPlan),
     Staged(StagedPlan),
+    Taps(taps::TapsPlan),
     Slide(SlidePlan),
     Positions(positions::PositionsPlan),
     Vectors(vectors::VectorsPlan),
@@ -123,11 +125,12 @@ impl ForwardCase<'_> {
 }
 
 /// The ways forward, in order.
-const FORWARD: [fn(&ForwardCase<'_>) -> Option<ForwardBy>; 26] = {
+const FORWARD: [fn(&ForwardCase<'_>) -> Option<ForwardBy>; 27] = {
     use ForwardBy::*;
     [
         |c| falling_packs::forward(c.gpu, c.plan, c.geometry, c.dtype).map(FallingPacks),
         |c| spans::forward(c.gpu, c.plan, c.geometry, c.dtype).map(Spans),
+        |c| taps::forward(c.gpu, c.plan, c.geometry, c.dtype).map(Taps),
         |c| bands_along_y::plan(c.gpu, c.plan, c.geometry, c.dtype).map(BandsAlongY),
         |c| along_y::plan(c.gpu, c.plan, c.geometry, c.dtype, c.direct().is_some()).map(AlongY),
         // Of little, those whose blocks begin with least.
@@ -228,11 +231,12 @@ impl<T: Real> BackwardCase<'_, '_, T> {
 type BackwardRule<T> = fn(&BackwardCase<'_, '_, T>) -> Option<BackwardBy>;
 
 /// The ways backward, in order.
-const fn backward_ways<T: Real>() -> [BackwardRule<T>; 29] {
+const fn backward_ways<T: Real>() -> [BackwardRule<T>; 30] {
     use BackwardBy::*;
     [
         |c| c.written(|| falling_packs::backward(c.gpu, c.plan, c.geometry, c.dtype)).map(FallingPacks),
         |c| c.alone(|| spans::backward(c.gpu, c.plan, c.geometry, c.dtype)).map(Spans),
+        |c| c.alone(|| taps::backward(c.gpu, c.plan, c.geometry, c.dtype)).map(Taps),
         |c| c.pass.plan_parameters_falling(c.gpu, c.geometry).map(ParametersFalling),
         // Of little, those whose blocks begin with least.
         |c| c.little(|| flat::backward(c.gpu, c.plan, c.geometry, c.dtype)).map(Flat),
