@@ -41,10 +41,10 @@ const fn ahead(rows: usize) -> usize {
 }
 
 /// Blocks that fit on a multiprocessor, of packs of so many bytes and threads of so many rows.
-pub const fn taps_blocks(bytes: u32, rows: u32) -> u32 {
+pub const fn taps_blocks(bytes: usize, rows: usize) -> u32 {
     match (bytes, rows) {
-        (8, TAPS_ROWS) => 2,
-        (_, TAPS_ROWS) => 4,
+        (8, MOST_ROWS) => 2,
+        (_, MOST_ROWS) => 4,
         _ => 5,
     }
 }
@@ -198,7 +198,7 @@ struct Loaded {
 /// as many packs a pixel as a group has, `ROWS` rows a thread, in as many turns as `taps` says; and shared memory is what [`Taps::shared_bytes`] says.
 #[kernel(
     block = TAPS_BLOCK,
-    min_blocks = taps_blocks(BYTES as u32, ROWS as u32),
+    min_blocks = taps_blocks(BYTES, ROWS),
     instances((T, BYTES) = [(f32, 4), (f32, 8), (f16, 2), (f16, 8), (bf16, 2), (bf16, 8)], ROWS = [1, 4])
 )]
 pub unsafe fn gaussian_pool_taps<T: Lanes, const BYTES: usize, const ROWS: usize>(

@@ -101,7 +101,7 @@ fn launch(gpu: &Gpu, plan: &Plan, geometry: &Geometry, dtype: DType, backward: b
     let rows = if is_much(gpu, packs(&window, size), MANY) { TAPS_ROWS } else { 1 };
     let (elements, turns) = Elements::new(&of_group, size, rows, TAPS_BLOCK)?;
     let taps = Taps::new(&window, [turns, lanes], [count, geometry.sets], [backward, row_major]);
-    let blocks = turns.min(gpu.at_once(taps_blocks(bytes, rows)).div_ceil(groups));
+    let blocks = turns.min(gpu.at_once(taps_blocks(bytes as usize, rows as usize)).div_ceil(groups));
     let dims = LaunchDims::new([blocks, groups, 1], TAPS_BLOCK).with_shared(shared);
     Some(TapsPlan { window, bytes, rows, elements, taps, dims })
 }
