@@ -157,11 +157,6 @@ impl<T: Real> OnGpu for Backward<'_, T> {
         if self.dx.is_none() && self.dmean.is_none() && self.dvar.is_none() {
             return Ok(());
         }
-        let parameters = self.dmean.is_some() || self.dvar.is_some();
-        if parameters && self.dx.is_some() && taps::backward(gpu, plan, &geometry, T::DTYPE).is_some() {
-            // The input's gradient has the same bits whatever else is asked for.
-            return self.without_dx(gpu)?.on_gpu(gpu);
-        }
         match choice::backward(gpu, &self, &geometry) {
             BackwardBy::FallingPacks(launch) => self.falling_packs(gpu, launch),
             BackwardBy::Spans(launch) => self.by_spans(gpu, geometry, launch),
@@ -185,6 +180,7 @@ impl<T: Real> OnGpu for Backward<'_, T> {
             BackwardBy::Lanes(launch) => self.by_lanes(gpu, geometry, launch),
             BackwardBy::Staged(launch) => self.staged(gpu, geometry, launch),
             BackwardBy::Taps(launch) => self.by_taps(gpu, launch),
+            BackwardBy::InputFirst => self.without_dx(gpu)?.on_gpu(gpu),
             BackwardBy::Slide(launch) => self.sliding(gpu, geometry, launch),
             BackwardBy::Positions(launch) => self.by_positions(gpu, geometry, launch),
             BackwardBy::Vectors(launch) => self.by_vectors(gpu, geometry, launch),

@@ -85,6 +85,8 @@ pub(super) enum BackwardBy {
     Lanes(LanesPlan),
     Staged(StagedPlan),
     Taps(taps::TapsPlan),
+    /// The input's gradient by itself, and then the parameters', by the ways that these have alone.
+    InputFirst,
     Slide(SlidePlan),
     Positions(positions::PositionsPlan),
     Vectors(vectors::VectorsPlan),
@@ -236,7 +238,11 @@ const fn backward_ways<T: Real>() -> [BackwardRule<T>; 30] {
     [
         |c| c.written(|| falling_packs::backward(c.gpu, c.plan, c.geometry, c.dtype)).map(FallingPacks),
         |c| c.alone(|| spans::backward(c.gpu, c.plan, c.geometry, c.dtype)).map(Spans),
-        |c| c.alone(|| taps::backward(c.gpu, c.plan, c.geometry, c.dtype)).map(Taps),
+        |c| {
+            // The input's gradient has the same bits whatever else is asked for.
+            let by_taps = || taps::backward(c.gpu, c.plan, c.geometry, c.dtype);
+            c.pass.dx.is_some().then(by_taps)?.map(|plan| if c.parameters { InputFirst } else { Taps(plan) })
+        },
         |c| c.pass.plan_parameters_falling(c.gpu, c.geometry).map(ParametersFalling),
         // Of little, those whose blocks begin with least.
         |c| c.little(|| flat::backward(c.gpu, c.plan, c.geometry, c.dtype)).map(Flat),

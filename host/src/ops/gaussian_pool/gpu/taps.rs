@@ -1,4 +1,4 @@
-//! Launches of the kernel that goes through a window's few positions, whatever its height and width, by packs of channels.
+//! Launches of the kernel that goes through a window's few positions, however high and wide it is, by packs of channels.
 
 use cuda_std::launch::LaunchDims;
 use kernels::elements::Elements;
@@ -143,7 +143,7 @@ macro_rules! launch_taps {
     }};
 }
 
-const WHY: &str = "by the taps of a window of any size, a pack of channels a thread at a time";
+const WHY: &str = "by the taps of a small window of any shape, a pack of channels a thread at a time";
 
 impl<T: Real> Forward<'_, T> {
     pub(super) fn by_taps(self, gpu: &Gpu, launch: TapsPlan) -> Result<()> {
